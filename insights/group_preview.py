@@ -12,12 +12,13 @@ from core.text import plural
 from insights.change_effects import Effect, effects_of, effects_sentence
 from jobs.actions.groups import check_change
 from jobs.control.snapshots import group_view, snapshot
+from jobs.gpu_weights import no_such_gpus, weights_of
 from jobs.models import InstanceGroup
 from jobs.queries.group_terms import LINKS, changed_terms, terms_of
 from jobs.words import gpus
 from scheduling.preview import Comparison, Speed, compare, speeds, with_group
 from workers.models import ResourceGroup
-from workers.queries import capacity
+from workers.queries import capacity, gpu_models
 
 __all__ = ["GroupPreview", "preview_group_change"]
 
@@ -86,6 +87,9 @@ def _notes(group: InstanceGroup, changed: InstanceGroup) -> list[str]:
             f"The quotas on {changed.resource_group.name} are {gpus(quotas)} together, and it has {offered}: when all "
             "groups are busy, each gets less than its quota."
         )
+    absent = sorted(weights_of(changed.gpu_weights).keys() - gpu_models(changed.resource_group))
+    if absent and changed.policy == InstanceGroup.Policy.FAIRSHARE:
+        notes.append(no_such_gpus(absent, changed.resource_group.name))
     outside = group.jobs.filter(finished_at__isnull=True).exclude(
         priority__gte=changed.lowest_priority, priority__lte=changed.highest_priority
     )

@@ -20,7 +20,9 @@ from replay.queries import find_replay, jobs_between
 __all__ = ["MAX_DAYS", "RULES", "ReplaySpec", "ask_for_replay", "remove_replay"]
 
 #: Rules of a group that a replay can change.
-RULES: Final = ("policy", "aim", "preemption", "quota", "weight", "borrows", "lends", "minimum_run_seconds")
+RULES: Final = (
+    *("policy", "aim", "gpu_weights", "preemption", "quota", "weight", "borrows", "lends", "minimum_run_seconds"),
+)
 MAX_DAYS: Final = 35
 _MAX_JOBS, _MAX_GPUS, _MAX_SECONDS = 50_000, 10_000, 3600
 _MAX_WAITING = 5

@@ -42,7 +42,8 @@ class ReplayInput(StrictSerializer):
     groups = serializers.DictField(
         child=serializers.DictField(),
         required=False,
-        help_text="Instance group -> its policy, aim, preemption, quota, weight, borrows, lends, minimum_run_seconds.",
+        help_text="Instance group -> its policy, aim, gpu_weights, preemption, quota, weight, borrows, lends, "
+        "minimum_run_seconds.",
     )
     gpus = serializers.IntegerField(
         required=False,

@@ -12,6 +12,7 @@ import psutil
 from core.charts import Step
 from core.process import fitting_alone
 from insights.cluster_trace import MAX_BANDS, MAX_STEPS, Change, means, summed
+from jobs.gpu_weights import weights_of
 from replay.history import read_history
 from replay.models import Replay
 from scheduling.replay import outcome
@@ -20,7 +21,7 @@ from scheduling.replay.notes import Notes
 from scheduling.replay.outcome import TrainingOutcome
 from scheduling.schedule import CycleResult
 
-__all__ = ["JOB_COLUMNS", "LimitExceeded", "ReplayResult", "run_replay"]
+__all__ = ["JOB_COLUMNS", "LimitExceeded", "ReplayResult", "alternative_of", "run_replay"]
 
 #: Columns of a row of `Replay.jobs`. Times are in seconds; `_low` and `_high` are a range if unmeasured trainings were
 #: simulated with two assumptions. None: the training did not start or finish.
@@ -64,7 +65,7 @@ def _replayed(replay: Replay, now: datetime, report_progress: Callable[[float], 
     report_progress(_READING)
     alternatives = [Alternative()]
     if replay.alternative:
-        alternatives.append(Alternative(**replay.alternative))
+        alternatives.append(alternative_of(replay.alternative))
     scalings = _scalings(history)
     plays: list[list[PlayResult]] = []
     notes = [Notes(history.end, _MAX_NOTES) for _ in alternatives]
@@ -78,6 +79,20 @@ def _replayed(replay: Replay, now: datetime, report_progress: Callable[[float], 
     result = _result(history, plays) | {"cpu_seconds": round(process_time() - began, 2)}
     rows = list(_rows(history, [[outcome.outcomes(one) for one in same] for same in plays]))
     return ReplayResult(result, rows, _moments(history, [same[0] for same in plays], notes))
+
+
+def alternative_of(stored: Mapping[str, Any]) -> Alternative:
+    """Return the changes of a replay, whose rules of groups are stored with the names and values of `InstanceGroup`."""
+    return Alternative(
+        **{**stored, "groups": {name: _rules(given) for name, given in stored.get("groups", {}).items()}}
+    )
+
+
+def _rules(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rules as fields of `GroupView`."""
+    if "gpu_weights" not in given:
+        return dict(given)
+    return {**given, "gpu_weights": tuple(weights_of(given["gpu_weights"]).items())}
 
 
 def _discard(at: float, result: CycleResult | None) -> None:

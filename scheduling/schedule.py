@@ -109,7 +109,7 @@ def schedule(snapshot: Snapshot) -> Plan:
 
 def _group_plans(result: CycleResult) -> Iterator[GroupPlan]:
     for decision, _ in result.groups:
-        if division := decision.goodput:
+        if (division := decision.goodput) and decision.pool.group.policy == "goodput":
             yield GroupPlan(decision.pool.group.name, division.gap, division.price, division.prices)
 
 
@@ -164,7 +164,7 @@ def _line(decision: Decision, found: Mapping[int, JobSlots], job: int, reason: E
     if reservation and reservation.job == job and not placed.preempt:
         line.reserved = reserved_slots(decision, found)
     shapes = decision.pool.shapes
-    if shapes and placed.target:
+    if shapes and placed.target and decision.pool.group.policy == "goodput":
         shape = next((shape for shape in shapes if shape.kind == placed.kind), shapes[0])
         line.batch = batch_of(decision.pool.views[job], shape, placed.target, decision.pool.ratios)
     return line

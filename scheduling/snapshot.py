@@ -84,6 +84,8 @@ class GroupView:
     started: bool = True
     #: Aim of policy goodput.
     aim: Aim = "soon"
+    #: Weight of one GPU of each model in a fair share; other models count 1. Empty: models do not matter.
+    gpu_weights: tuple[tuple[str, float], ...] = ()
     #: Time (Unix seconds) of the last decision about targets under policy goodput, if its inputs have not changed.
     #: Targets are kept for ten seconds. None: decide again. See `scheduling.policies.target_hold`.
     shared_at: float | None = None
@@ -92,6 +94,15 @@ class GroupView:
     def keeps_quota(self) -> bool:
         """Whether free slots of its quota are not lent. A stopped group always lends: none of its jobs could start."""
         return self.started and not self.lends
+
+    @property
+    def weighs_kinds(self) -> bool:
+        """Whether a fair share counts GPUs by their kind."""
+        return self.policy == "fairshare" and bool(self.gpu_weights)
+
+    def weight_of(self, kind: str) -> float:
+        """Return what one GPU of this kind counts in a fair share."""
+        return next((weight for name, weight in self.gpu_weights if name == kind), 1.0)
 
     @property
     def gives_way(self) -> bool:

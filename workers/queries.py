@@ -19,6 +19,7 @@ __all__ = [
     "find_host",
     "find_removed_host",
     "find_resource_group",
+    "gpu_models",
     "held_indexes",
     "held_slots",
     "host_sizes",
@@ -85,6 +86,13 @@ def device_models() -> dict[int, str]:
     for host, model in Slot.objects.order_by("host", "device_model").values_list("host", "device_model").distinct():
         models[host].append(model or "unknown")
     return {host: ", ".join(names) for host, names in models.items()}
+
+
+def gpu_models(group: ResourceGroup) -> set[str]:
+    """Return the models of the GPUs of its hosts, present or not."""
+    offered = offer_of(group).slots(Host.objects.all())
+    models = Slot.objects.filter(host__name__in=offered, host__removed_at=None).order_by()
+    return set(models.values_list("device_model", flat=True))
 
 
 def find_removed_host(reference: int | str) -> Host | None:

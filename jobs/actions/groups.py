@@ -16,6 +16,7 @@ from core.registered_rows import in_words, kept_if_used
 from core.roles import require_cluster_admin
 from jobs.actions.submission_checks import Problems
 from jobs.control.dispatch import wake_scheduler
+from jobs.gpu_weights import as_text, weights_of
 from jobs.models import InstanceGroup
 from jobs.queries.group_terms import LINKS, TERMS, Term, changed_terms, terms_of
 from jobs.queries.groups import changeable_terms, deployment
@@ -347,7 +348,8 @@ def _checked(problems: Problems, term: Term, value: Any) -> Any:
             if value not in known:
                 problems.add(term.column, f"{term.label} must be one of {', '.join(known)}.")
         case models.CharField():
-            return _checked_text(problems, column, value)
+            text = _checked_text(problems, column, value)
+            return _checked_weights(problems, text) if column.name == "gpu_weights" else text
     return value
 
 
@@ -358,6 +360,14 @@ def _checked_text(problems: Problems, column: "models.CharField[str, str]", valu
     if value and column.name == "deployment_directory" and not value.startswith("/"):
         problems.add(column.name, "Enter an absolute path, which begins with a slash.")
     return value.strip()
+
+
+def _checked_weights(problems: Problems, text: str) -> str:
+    try:
+        return as_text(weights_of(text))
+    except ValueError as error:
+        problems.add("gpu_weights", str(error))
+        return ""
 
 
 def _check_priorities(problems: Problems, terms: Mapping[str, Any]) -> None:

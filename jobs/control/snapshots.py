@@ -8,6 +8,7 @@ from typing import Any, cast, get_args
 from jobs.control.environment_states import JobFacts, Lack, lacks_of
 from jobs.control.goodput_inputs import with_measures
 from jobs.control.kind_ratios import remembered
+from jobs.gpu_weights import weights_of
 from jobs.models import InstanceGroup, Job, JobRun, SlotClaim
 from jobs.states import ACTIVE, HOLDING, JobState
 from models_registry.models import RegisteredModelVersion
@@ -79,6 +80,7 @@ def group_view(group: InstanceGroup) -> GroupView:
         minimum_run_seconds=group.minimum_run_seconds,
         started=group.state == InstanceGroup.State.STARTED,
         aim=cast(Aim, str(group.aim)),
+        gpu_weights=tuple(weights_of(group.gpu_weights).items()),
     )
 
 

@@ -101,10 +101,12 @@ def _group(params: Params) -> str:
 
 
 def _kind(params: Params) -> str:
+    verb = "it moves to" if params["moves_to_kind"] else "it runs on"
+    if "kind_weight" in params:
+        return f"{verb} {params['kind'] or NO_KIND}, each of which counts {params['kind_weight']}"
     faster, other = params["kind_faster"], params["other_kind"] or NO_KIND
     compared = f"{abs(faster)} % {'faster' if faster > 0 else 'slower'} than" if faster else "as fast as"
     assumed = f" ({_origin(params)})" if params["kind_assumed"] else ""
-    verb = "it moves to" if params["moves_to_kind"] else "it runs on"
     return f"{verb} {params['kind'] or NO_KIND}, where it is {compared} on as many {other}{assumed}"
 
 
@@ -140,6 +142,13 @@ def _by_priority(params: Params) -> str:
     part = _part(params["priority"], params["total_priority"])
     weights = f"{params['priority']} of {params['total_priority']} in all"
     return f"{part} of the {shared} that {trainings(count + 1)} share by priority ({weights})"
+
+
+def _by_weights(params: Params) -> str:
+    shared = f"of the {params['counts_in_all']} that {trainings(params['jobs_that_share'])} share"
+    weights = f"{params['priority']} of {params['priorities']} in all"
+    part = f"its part by priority would be {params['counts_by_priority']} ({weights})"
+    return f"by the weights of GPU models, they count {params['counts']}; {shared}, {part}"
 
 
 def _part(priority: int, total: int) -> str:
@@ -322,6 +331,8 @@ OF_PLANS: dict[str, str | Callable[[Params], str]] = {
     "idle": _share("it has used none of its GPUs, so it has its minimum until it makes a step"),
     "alone": _share("all available GPUs"),
     "by_priority": _share(_by_priority),
+    "by_weights": _share(_by_weights),
+    "one_kind": _share("it uses GPUs of one model, and shares them by weight with no other training"),
     "compared": _share(_compared),
     "others_maximum": _share(
         lambda params: _others(

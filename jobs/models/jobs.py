@@ -50,6 +50,8 @@ class InstanceGroup(models.Model):
     resource_group = models.ForeignKey(ResourceGroup, on_delete=models.PROTECT, related_name="instance_groups")
     policy = models.CharField(max_length=16, choices=Policy, default=Policy.FAIRSHARE)
     aim = models.CharField(max_length=16, choices=Aim, default=Aim.SOON)
+    #: Weights of GPU models in a fair share, as "MODEL=WEIGHT, MODEL=WEIGHT"; see `jobs.gpu_weights`.
+    gpu_weights = models.CharField(max_length=2000, blank=True, default="", db_default="")
     preemption = models.BooleanField(default=False)
     reclaim_grace_seconds = models.PositiveIntegerField(default=10)
     #: Seconds that a job runs before the scheduler may stop it for others; it may be shrunk earlier.

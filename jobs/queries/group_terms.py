@@ -67,6 +67,13 @@ TERMS: Final = (
         of_group_admins=True,
     ),
     Term(
+        "gpu_weights",
+        "Weights of GPU models",
+        "What one GPU of a model counts in a fair share, such as A100=4, T4=1: then each training uses GPUs of one "
+        "model, and shares are counted in weights. Other models count 1. Empty: models do not matter.",
+        of_group_admins=True,
+    ),
+    Term(
         "preemption",
         "Preemption",
         "Whether running trainings may lose GPUs to others. They shrink while running if that is enough. First come, "

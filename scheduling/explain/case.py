@@ -42,6 +42,7 @@ class Case:
         self.away = away + self.placed.makes_room
         self.is_fair_share = pool.group.policy == "fairshare"
         self.is_goodput = pool.group.policy == "goodput"
+        self.is_weighted = pool.group.weighs_kinds and pool.kinds is not None
         #: Kind of GPU that it shall train on, where there are several.
         self.kind = self.placed.kind
         #: The most that it asks for, whatever of that it is offered.

@@ -19,6 +19,7 @@ from scheduling.policies.demand import Demand
 from scheduling.policies.goodput import BEHIND
 from scheduling.policies.kind_ratios import ORDER, Estimate
 from scheduling.policies.speedups import KNEE, JobScaling
+from scheduling.policies.weighted_share import WeightedPart, rounded_weight, weighted_part
 from scheduling.sharing.decision import Decision
 from scheduling.sharing.pool import Pool
 from scheduling.snapshot import JobView
@@ -95,9 +96,13 @@ def _share(case: Case) -> Explanation:
 
 def _kind_figures(case: Case, kind: str) -> Params:
     """Return how much faster or slower it is there than on as many of the kind that it moves from, or else of the one
-    that would suit it best of the others; and whether it was measured on both."""
+    that would suit it best of the others; and whether it was measured on both. Where GPUs count by their kind, only
+    what one of that kind counts."""
     target, scalings = case.placed.target, case.demand.scalings
     moves_from = case.moves_from
+    if case.is_weighted:
+        weight = rounded_weight(case.decision.pool.group.weight_of(kind))
+        return {"kind": kind, "kind_weight": weight, "moves_to_kind": moves_from is not None}
     other = moves_from
     if other is None:
         other = max((one for one in scalings if one != kind), key=lambda one: (scalings[one].speedup(target), one))
@@ -141,7 +146,7 @@ def _code(case: Case, moving_off: list[str]) -> PlanReason:
     if moving_off:
         return PlanReason.REBALANCED
     if case.moves_from is not None and case.placed.vacate:
-        return PlanReason.MOVED_FOR_GOODPUT
+        return PlanReason.MOVED_FOR_GOODPUT if case.is_goodput else PlanReason.REBALANCED
     if target == before and (code := _CODES_OF_LIMITS.get(case.goodput_limit)):
         return code
     entitlement = case.decision.entitlement
@@ -179,10 +184,12 @@ def _rule(case: Case) -> _Rule:
     ahead = None if (case.is_fair_share or case.is_goodput) and case.preemption else case.summary.ahead_of(case.demand)
     if ahead is not None:
         return "ahead", {"others": [case.labelled(ahead)]}
-    if case.demand.scaling is not None:
+    if case.is_goodput and case.demand.scaling is not None:
         return _goodput_rule(case, case.demand.scaling)
     if case.study:
         return "study", case.study
+    if case.is_weighted:
+        return _weights_rule(case)
     if case.first_other is None:
         return "alone", {}
     return _fair_share_rule(case) if case.is_fair_share else _in_order_rule(case)
@@ -222,6 +229,31 @@ def _goodput_rule(case: Case, scaling: JobScaling) -> _Rule:
 
 def _faster(scaling: JobScaling, before: int, after: int) -> int:
     return round((scaling.speedup(after) / scaling.speedup(before) - 1) * 100)
+
+
+def _weights_rule(case: Case) -> _Rule:
+    """Explain by what its GPUs count, beside the part that its priority is of all."""
+    if case.kind is None:
+        return _floor(case)
+    part = _weighted_part(case, case.kind)
+    if part.jobs == 1:
+        return "one_kind", {}
+    by_priority = part.total * case.me.priority / part.priorities
+    return "by_weights", {
+        "counts": rounded_weight(part.counts),
+        "counts_in_all": rounded_weight(part.total),
+        "counts_by_priority": rounded_weight(by_priority),
+        "jobs_that_share": part.jobs,
+        "priorities": part.priorities,
+    }
+
+
+def _weighted_part(case: Case, kind: str) -> WeightedPart:
+    decision = case.decision
+    assert decision.goodput is not None
+    kinds = {**decision.goodput.kinds, case.demand.id: kind}
+    counted = {job: case.summary.counted(decision.demands[case.summary.places[job]]) for job in kinds}
+    return weighted_part(decision.pool.group, counted, decision.shares, kinds, case.demand.id)
 
 
 def _fair_share_rule(case: Case) -> _Rule:

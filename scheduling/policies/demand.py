@@ -51,8 +51,8 @@ class Demand:
     loses: float = 0.0
     #: False: stopped, it begins from nothing.
     continues: bool = True
-    #: Under policy goodput: what GPUs are worth to an elastic job (`max_slots` is then the most that it is offered),
-    #: GPU-seconds that it has used, and what it shall have by the plan before.
+    #: Worth of GPUs to an elastic job, where its policy asks for that (`max_slots` is then the most that it is
+    #: offered), GPU-seconds that it has used, and what it shall have by the plan before.
     scaling: JobScaling | None = None
     gpu_seconds: float = 0.0
     target: int | None = None

@@ -28,7 +28,7 @@ class Shares:
     reservations: Mapping[int | None, Reservation]
     #: Division by fair share; None under other policies.
     division: FairDivision | None = None
-    #: Division by goodput; None under other policies.
+    #: Division by goodput, or by the weights of kinds of GPU; None under other policies.
     goodput: GoodputDivision | None = None
     #: Bundles by the id of their demand, which stands for their members in `division`.
     bundles: Mapping[int, Bundle] = field(default_factory=dict)

@@ -1,4 +1,7 @@
-"""Policy goodput: the least of each job as under fair share, and what is beyond it where it is worth most."""
+"""Policy goodput: the least of each job as under fair share, and what is beyond it where it is worth most.
+
+A fair share in which GPUs count by their kind is divided in the same way, by other bids (`weighted_share`).
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +24,10 @@ from scheduling.policies.goodput import (
 )
 from scheduling.policies.gpu_kinds import Offer, division_of_kinds
 from scheduling.policies.target_hold import is_held
+from scheduling.policies.weighted_share import weighted_bid
 from scheduling.snapshot import GroupView
 
-__all__ = ["by_goodput"]
+__all__ = ["by_goodput", "by_weights"]
 
 
 def by_goodput(
@@ -35,13 +39,7 @@ def by_goodput(
     folded: Folded | None = None,
 ) -> Shares:
     """The least of each job as under fair share; what is beyond it where it is worth most."""
-    if folded is None:
-        least, most, reservation = _limits(demands, capacity, preemption=group.preemption, now=now)
-    else:
-        folded, fair = _settled(folded, capacity, preemption=group.preemption, now=now)
-        least, most, reservation = _limits_of_members(folded, fair, capacity, preemption=group.preemption, now=now)
-    reservations: dict[int | None, Reservation] = {None: reservation} if reservation else {}
-    bundles = folded.bundles if folded is not None else {}
+    (least, most, _), reservations, bundles = _terms(group, demands, capacity, now, folded)
     part = [demand for demand in demands if demand.id in least]
     if (held_targets := _held_targets(group, part, least, most, capacity, now, rooms)) is not None:
         return Shares(held_targets.shares, reservations, goodput=held_targets, bundles=bundles)
@@ -50,12 +48,34 @@ def by_goodput(
     if rooms is None:
         division = goodput_division(bids, capacity)
     else:
-        before = {demand.id: demand.target_kind for demand in part if demand.target_kind is not None}
         late = _late(group, part, rooms, now)
         bids = [replace(bid, weight=bid.weight * late[bid.id] / BEHIND) if bid.id in late else bid for bid in bids]
         offers = [_offer(group, demand, bid) for demand, bid in zip(part, bids, strict=True)]
-        division = replace(division_of_kinds(offers, rooms, capacity, before), late=late)
+        division = replace(division_of_kinds(offers, rooms, capacity, _kinds_before(part)), late=late)
     return Shares(division.shares, reservations, goodput=division, bundles=bundles)
+
+
+def by_weights(
+    group: GroupView,
+    demands: Sequence[Demand],
+    capacity: int,
+    now: float,
+    rooms: Mapping[str, int],
+    folded: Folded | None = None,
+) -> Shares:
+    """The least of each job as under fair share; what is beyond it in proportion to priorities, by GPUs' weights."""
+    (least, most, _), reservations, bundles = _terms(group, demands, capacity, now, folded)
+    part = [demand for demand in demands if demand.id in least]
+    crowds = _crowds(bundles.values(), least)
+    bids = [weighted_bid(one, least[one.id], most[one.id], crowds.get(one.id, 1)) for one in part]
+    offers = [_offer(group, demand, bid) for demand, bid in zip(part, bids, strict=True)]
+    division = division_of_kinds(offers, rooms, capacity, _kinds_before(part))
+    return Shares(division.shares, reservations, goodput=division, bundles=bundles)
+
+
+def _kinds_before(part: Iterable[Demand]) -> dict[int, str]:
+    """Return the kinds of GPU of the plan before."""
+    return {demand.id: demand.target_kind for demand in part if demand.target_kind is not None}
 
 
 class _Limits(NamedTuple):
@@ -64,6 +84,22 @@ class _Limits(NamedTuple):
     least: Mapping[int, int]
     most: Mapping[int, int]
     reservation: Reservation | None
+
+
+class _Terms(NamedTuple):
+    limits: _Limits
+    reservations: Mapping[int | None, Reservation]
+    bundles: Mapping[int, Bundle]
+
+
+def _terms(group: GroupView, demands: Sequence[Demand], capacity: int, now: float, folded: Folded | None) -> _Terms:
+    if folded is None:
+        limits = _limits(demands, capacity, preemption=group.preemption, now=now)
+    else:
+        folded, fair = _settled(folded, capacity, preemption=group.preemption, now=now)
+        limits = _limits_of_members(folded, fair, capacity, preemption=group.preemption, now=now)
+    reservations: dict[int | None, Reservation] = {None: limits.reservation} if limits.reservation else {}
+    return _Terms(limits, reservations, folded.bundles if folded is not None else {})
 
 
 def _limits(demands: Sequence[Demand], capacity: int, *, preemption: bool, now: float) -> _Limits:

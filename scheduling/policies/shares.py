@@ -18,7 +18,7 @@ from scheduling.policies.bundles import Folded, fold, spare_members, terms_of
 from scheduling.policies.demand import Demand, cheapest_first
 from scheduling.policies.fair_share import fair_division
 from scheduling.policies.first_come import Shares, serve_in_order
-from scheduling.policies.goodput_shares import by_goodput
+from scheduling.policies.goodput_shares import by_goodput, by_weights
 from scheduling.policies.priority import by_priority_with_preemption
 from scheduling.snapshot import GroupView
 
@@ -77,12 +77,14 @@ def served(
     now: float = 0.0,
     rooms: Mapping[str, int] | None = None,
 ) -> Shares:
-    """The same, and what the first that waits is to have. `rooms`: under policy goodput, how many slots of each kind of
-    GPU there are; None: all are of one kind."""
+    """The same, and what the first that waits is to have. `rooms`: where kinds of GPU matter to the group, how many
+    slots of each there are; None: all are of one kind, or kinds are chosen later."""
     demands = tuple(demands)
     folded = fold(demands, capacity, terms_of(group))
     if group.policy == "goodput":
         return by_goodput(group, demands, capacity, now, rooms, folded)
+    if group.weighs_kinds and rooms is not None:
+        return by_weights(group, demands, capacity, now, rooms, folded)
     if folded is None:
         return _served(group, demands, capacity, now)
     while True:

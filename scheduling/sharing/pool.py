@@ -12,6 +12,7 @@ from scheduling.policies.bundles import in_bundles
 from scheduling.policies.demand import Demand, by_priority, by_submission
 from scheduling.policies.kind_ratios import Ratios
 from scheduling.policies.speedups import NO_RATIOS, JobScaling, Shape, scaling_of, scalings_of
+from scheduling.policies.weighted_share import weighted_scalings
 from scheduling.sharing.entitlement import SlotClass
 from scheduling.sharing.slot_classes import (
     ByJob,
@@ -151,7 +152,10 @@ class Pool:
         if self.kinds is not None:
             held_on = self.kind_counts(held)
         if self.shapes and job.elastic:
-            if self.kinds is None:
+            if self.group.weighs_kinds:
+                scalings = weighted_scalings(job, self.shapes, held_on, self.group)
+                scaling = max(scalings.values(), key=lambda one: one.most)
+            elif self.kinds is None:
                 scaling = scaling_of(job, self.shapes[0], kept, self.ratios)
             else:
                 scalings = scalings_of(job, self.shapes, held_on, self.ratios)
@@ -193,7 +197,7 @@ class SlotIndex:
     held_in: Mapping[str, Mapping[SlotClass, int]]
     #: Resource group -> classes of its slots.
     offers: Mapping[str, Sequence[SlotClass]]
-    #: Resource group -> its hosts; only of groups under policy goodput.
+    #: Resource group -> its hosts; only of groups to which kinds of GPU matter.
     shapes: Mapping[str, tuple[Shape, ...]]
     #: See `Pool`.
     kinds: Mapping[SlotRef, str] | None
@@ -210,7 +214,8 @@ class SlotIndex:
     def pool(self, group: GroupView) -> Pool:
         """A holder that is not among the snapshot's jobs is ending: what it holds is coming, to every group that may
         use it; so is what a job has been told to give back."""
-        open_to, shapes = self.open_to(group), self.shapes.get(group.resource_group, ())
+        open_to = self.open_to(group)
+        shapes = self.shapes.get(group.resource_group, ()) if _asks_for_shapes(group) else ()
         return Pool(
             at=self.snapshot.at,
             group=group,
@@ -221,8 +226,8 @@ class SlotIndex:
             coming=_joined([self.coming[offered] for offered in open_to if offered in self.coming]),
             protected=self._protected(group),
             too_large_for_hosts=self.too_large_for_hosts.get(group.name, {}),
-            shapes=shapes if group.policy == "goodput" else (),
-            kinds=self.kinds if group.policy == "goodput" and len(shapes) > 1 else None,
+            shapes=shapes if group.policy == "goodput" or len(shapes) > 1 else (),
+            kinds=self.kinds if len(shapes) > 1 else None,
             ratios=self.ratios,
             classes=self.classes,
         )
@@ -271,7 +276,7 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
     relevant = frozenset(group.resource_group for group in groups)
     shapes = {
         name: shapes_of(snapshot, name)
-        for name in sorted({group.resource_group for group in groups if group.policy == "goodput"})
+        for name in sorted({group.resource_group for group in groups if _asks_for_shapes(group)})
     }
     kinds = None
     if any(len(found) > 1 for found in shapes.values()):
@@ -310,6 +315,10 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
         kinds=kinds,
     )
     return replace(index, too_large_for_hosts={group.name: _too_large_for_hosts(index, group) for group in groups})
+
+
+def _asks_for_shapes(group: GroupView) -> bool:
+    return group.policy == "goodput" or group.weighs_kinds
 
 
 def _too_large_for_hosts(index: SlotIndex, group: GroupView) -> dict[int, int]:

@@ -38,6 +38,26 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {**SHARE, "others_count": 2, "sharing_count": 1, "shared": 5, "total_priority": 10000},
         "3 of 8 GPUs: half of the 5 that 2 trainings share by priority (5000 of 10000 in all).",
     ),
+    "by_weights": (
+        {
+            **SHARE,
+            "counts": 12,
+            "counts_in_all": 40,
+            "counts_by_priority": 13.33,
+            "jobs_that_share": 2,
+            "priorities": 15000,
+            "kind": "A100",
+            "kind_weight": 4,
+            "moves_to_kind": True,
+        },
+        "3 of 8 GPUs: by the weights of GPU models, they count 12; of the 40 that 2 trainings share, its part by "
+        "priority would be 13.33 (5000 of 15000 in all); it moves to A100, each of which counts 4.",
+    ),
+    "one_kind": (
+        {**SHARE, "kind": "", "kind_weight": 0.5, "moves_to_kind": False},
+        "3 of 8 GPUs: it uses GPUs of one model, and shares them by weight with no other training; it runs on GPUs of "
+        "an unknown model, each of which counts 0.5.",
+    ),
     "compared": (
         {**SHARE, "others": [STRANGER]},
         "3 of 8 GPUs: another user's training has twice your priority (10000 to 5000).",

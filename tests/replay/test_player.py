@@ -26,7 +26,8 @@ from jobs.states import JobState, Reason
 from replay.actions import ReplaySpec, ask_for_replay
 from replay.history import read_history
 from replay.models import Replay
-from replay.player import JOB_COLUMNS, run_replay
+from replay.player import JOB_COLUMNS, alternative_of, run_replay
+from replay.sentences import change_phrases
 from replay.visibility import at_moment
 from scheduling.replay.world import JobChange, Pool, Rules
 from tests.factories import InstanceGroupFactory, JobFactory, ResourceGroupFactory, UserFactory, host_with_slots
@@ -104,6 +105,21 @@ def test_measures_and_sizes_are_of_a_kind_of_gpu(group: InstanceGroup) -> None:
 
 def new_replay(**values: Any) -> Replay:
     return ask_for_replay(ReplaySpec(START, END, **values), UserFactory(is_staff=True))
+
+
+def test_a_replay_may_count_gpus_by_their_model(group: InstanceGroup) -> None:
+    trained(group, 0, 0, 600)
+    rules = {"policy": "fairshare", "preemption": True, "gpu_weights": "A100=4,T4=1"}
+    replay = new_replay(groups={"all": rules})
+    assert replay.alternative["groups"]["all"]["gpu_weights"] == "A100=4, T4=1"
+    assert change_phrases(replay) == [
+        "all: policy fair share, preemption on, weights of GPU models A100=4, T4=1",
+    ]
+    given = alternative_of(replay.alternative).groups["all"]
+    assert given["gpu_weights"] == (("A100", 4.0), ("T4", 1.0))
+    assert alternative_of({"groups": {"all": {"gpu_weights": ""}}}).groups["all"]["gpu_weights"] == ()
+    result, _, _ = run_replay(replay, END, lambda part: None)
+    assert result["other"]
 
 
 def test_a_replay_without_changes_is_accurate_and_one_with_changes_shows_gains(group: InstanceGroup) -> None:

@@ -101,7 +101,7 @@ def _check_kind(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
     if line.kind is None:
         return
     assert job.elastic
-    assert group_of(snapshot, job).policy == "goodput"
+    assert group_of(snapshot, job).policy == "goodput" or group_of(snapshot, job).weighs_kinds
     kinds = {slot.ref: slot.device for slot in snapshot.slots}
     assert job.state == "PENDING" or all(kinds[ref] == line.kind for ref in line.claim)
 
@@ -209,7 +209,7 @@ def _check_nothing_idle(snapshot: Snapshot, plan: Plan) -> None:
     staying = pinned(snapshot, plan)
     usable = [s for s in snapshot.slots if offered(s, group) and (s.held_by not in staying or s.vacating)]
     served = [line for line in plan.jobs if line.target and line.job not in staying]
-    if group.policy == "fairshare":
+    if group.policy == "fairshare" and not group.weighs_kinds:
         behind = set() if group.preemption else _behind_who_waits(snapshot, plan, len(usable))
         for line in served:
             view = job_of(snapshot, line)

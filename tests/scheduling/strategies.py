@@ -35,6 +35,7 @@ def _groups(draw: st.DrawFn, most: int) -> tuple[GroupView, ...]:
             minimum_run_seconds=draw(st.sampled_from([0, 0, 60])),
             started=draw(st.integers(0, 6)) > 0,
             aim=draw(st.sampled_from(["soon", "even", "used"])),
+            gpu_weights=draw(st.sampled_from([(), (), (("A", 1.0), ("B", 4.0))])),
         )
         for name in names
     )

@@ -19,6 +19,7 @@ from insights.cluster_trace import WINDOWS, cluster_trace
 from insights.fair_share import fair_share_page
 from insights.pages.cluster.views import COLUMNS, FIRST_WINDOW, group_figure, minutes_of
 from jobs.actions.groups import delete_instance_group, find_preset, start_instance_group, stop_instance_group
+from jobs.gpu_weights import no_such_gpus, weights_of
 from jobs.models import InstanceGroup
 from jobs.queries.group_parameters import of_field
 from jobs.queries.group_terms import TERMS, in_words, terms_of
@@ -32,6 +33,7 @@ from jobs.queries.groups import (
     visible_groups,
 )
 from jobs.topics import GROUPS
+from workers.queries import gpu_models
 from workers.topics import CLUSTER
 
 __all__ = [
@@ -166,7 +168,17 @@ def _sharing(group: InstanceGroup) -> list[str]:
     weight = f"it gets a share of the GPUs beyond all quotas by its weight, {group.weight}"
     borrows = weight if group.weight and group.borrows else "it does not use more than that"
     lends = "" if group.quota is None else f" It {'lends' if group.lends else 'does not lend'} its free GPUs."
-    return [policy, f"{preemption}{grace}.", f"{own}; {borrows}.{lends}"]
+    weights = [_weights(group)] if group.policy == InstanceGroup.Policy.FAIRSHARE and group.gpu_weights else []
+    return [policy, *weights, f"{preemption}{grace}.", f"{own}; {borrows}.{lends}"]
+
+
+def _weights(group: InstanceGroup) -> str:
+    """Return a sentence about the weights of GPU models, and the models that no host of its resource group has."""
+    weights = weights_of(group.gpu_weights)
+    absent = sorted(weights.keys() - gpu_models(group.resource_group))
+    named = ", ".join(f"{model} {weight:g}" for model, weight in weights.items())
+    missing = f" {no_such_gpus(absent, group.resource_group.name)}" if absent else ""
+    return f"Each training uses GPUs of one model, and a GPU counts by its model: {named}; others 1.{missing}"
 
 
 def _configuration(group: InstanceGroup) -> list[tuple[str, str, str]]:

@@ -23,12 +23,17 @@ const looks = {
 const ask = panel ? watchPreview(form, panel, looks) : () => {};
 ask();
 
-//: The aim has an effect under its own policy alone.
-function showAim() {
-  form.elements.namedItem("aim").closest(".field").hidden = form.elements.namedItem("policy").value !== "goodput";
+//: Term -> the only policy under which it has an effect.
+const ONLY_UNDER = { aim: "goodput", gpu_weights: "fairshare" };
+
+function showTerms() {
+  const policy = form.elements.namedItem("policy").value;
+  for (const [name, own] of Object.entries(ONLY_UNDER)) {
+    form.elements.namedItem(name).closest(".field").hidden = policy !== own;
+  }
 }
-form.addEventListener("input", showAim);
-showAim();
+form.addEventListener("input", showTerms);
+showTerms();
 
 // --- The names of WMLA ---------------------------------------------------------------------------------------------
 
@@ -48,7 +53,7 @@ function fillMirrors() {
 dialog.addEventListener("input", (event) => {
   if (!event.target.dataset.mirrors) return;
   fieldOf(event.target).value = event.target.value;
-  showAim();
+  showTerms();
 });
 
 document.getElementById("open-configuration").addEventListener("click", () => {
@@ -86,7 +91,7 @@ take.addEventListener("click", async () => {
     pasted.removeAttribute("aria-invalid");
     for (const [name, value] of Object.entries(answer.terms)) form.elements.namedItem(name).value = value;
     fillMirrors();
-    showAim();
+    showTerms();
     showList(said, [...(Object.keys(answer.terms).length ? [`Fields filled in: ${Object.keys(answer.terms).length}.`] : []), ...answer.sentences]);
     pasted.value = "";
     ask();

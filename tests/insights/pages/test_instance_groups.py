@@ -43,7 +43,7 @@ def values() -> dict[str, Any]:
     return {
         "name": "sig-2", "description": "", "execution_user": "egoadmin", "deployment_directory": "/home/egoadmin/sig",
         "resource_group": "ComputeHostsGPU", "policy": "fairshare", "preemption": "true", "reclaim_grace_seconds": "10",
-        "aim": "soon", "minimum_run_seconds": "0", "idle_after_seconds": "900",
+        "aim": "soon", "gpu_weights": "", "minimum_run_seconds": "0", "idle_after_seconds": "900",
         "idle_grace_seconds": "300", "idle_reclaims": "false", "quota": "",
         "weight": "1", "borrows": "true", "lends": "true",
         "default_priority": "5000", "lowest_priority": "1", "highest_priority": "10000", "members": "", "admins": "",
@@ -85,6 +85,15 @@ def test_create_and_deploy_leads_over_the_deployment_to_the_group(carols: Client
     page = text(carols.get(response["Location"]))
     assert page.count('data-label="Ready">Yes<') == 2
     assert "Continue to Instance Group" in page
+
+
+def test_weights_of_gpu_models_are_kept_shown_and_checked(carols: Client, scene: Scene, values: dict) -> None:
+    sent = {**values, "template": "elastic-fair-share", "gpu_weights": "A100=4"}
+    page = text(carols.post(f"{LIST}new/", sent, follow=True))
+    assert "Each training uses GPUs of one model, and a GPU counts by its model: A100 4; others 1." in page
+    assert "has a GPU of model A100: these weights have no effect." in page
+    wrong = text(carols.post(f"{LIST}new/", {**sent, "name": "sig-3", "gpu_weights": "A100"}))
+    assert "'A100' is no weight: write MODEL=WEIGHT, such as A100=4, separated by commas." in wrong
 
 
 def test_hosts_that_cannot_be_reached_are_named(carols: Client, scene: Scene, values: dict) -> None:

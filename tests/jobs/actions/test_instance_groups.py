@@ -42,6 +42,7 @@ def test_the_scheduler_is_told_every_term_of_a_group() -> None:
         lends=False,
         reclaim_grace_seconds=20,
         minimum_run_seconds=60,
+        gpu_weights="A100=4, T4=0.5",
         state="STOPPED",
     )
 
@@ -49,7 +50,7 @@ def test_the_scheduler_is_told_every_term_of_a_group() -> None:
 
     assert view == GroupView(
         "vision", "gpus", "priority", preemption=True, quota=3, weight=2, borrows=False, lends=False,
-        reclaim_grace_seconds=20, minimum_run_seconds=60, started=False,
+        reclaim_grace_seconds=20, minimum_run_seconds=60, started=False, gpu_weights=(("A100", 4.0), ("T4", 0.5)),
     )  # fmt: skip
 
 

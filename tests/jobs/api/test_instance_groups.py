@@ -77,6 +77,24 @@ def test_a_change_is_all_or_nothing(carol_api, group):
     assert carol_api.patch(SIG, {"quota": 3, "weight": 2}, format="json").json()["revision"] == 2
 
 
+def test_weights_of_gpu_models_are_changed_by_the_groups_administrator(dave_api, group):
+    assert dave_api.get(SIG).json()["gpu_weights"] == ""
+    assert dave_api.patch(SIG, {"gpu_weights": "A100=4.0,T4=1"}, format="json").json()["gpu_weights"] == "A100=4, T4=1"
+    answer = dave_api.patch(SIG, {"gpu_weights": "A100=0"}, format="json")
+    assert (answer.status_code, answer.json()["fields"]["gpu_weights"]) == (
+        400,
+        ["The weight of 'A100' must be a number from 0.01 to 1000."],
+    )
+    assert dave_api.get(SIG).json()["gpu_weights"] == "A100=4, T4=1"
+
+
+def test_a_preview_of_weights_says_which_models_are_not_there(carol_api, group):
+    found = carol_api.post(f"{SIG}preview/", {"gpu_weights": "A100=4"}, format="json").json()
+    assert found["changes"] == ["weights of GPU models from nothing to A100=4"]
+    [note] = found["notes"]
+    assert note == "No host of ComputeHostsGPU has a GPU of model A100: these weights have no effect."
+
+
 def test_a_change_of_what_has_changed_meanwhile_is_a_conflict(carol_api, group):
     read = carol_api.get(SIG).json()["revision"]
     carol_api.patch(SIG, {"quota": 3}, format="json")

@@ -175,6 +175,10 @@ def _check_every_number_is_a_param(snapshot: Snapshot, line: JobPlan) -> None:
         # The part in percent, and those that share by priority with this one.
         sharing = params.get("sharing_count", params["others_count"])
         figures |= {round(100 * params["priority"] / params["total_priority"]), sharing + 1}
+    # Weights may be fractions.
+    fractions = {str(number) for number in params.values() if isinstance(number, float)}
+    assert {number for number in re.findall(r"\d+\.\d+", text) if "group has" not in text} <= fractions
+    text = re.sub(r"\d+\.\d+", "", text)
     assert {int(number) for number in re.findall(r"\d+", text)} <= figures
     assert text_for(line).endswith(".")
 
@@ -370,6 +374,8 @@ def _check_why(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
         assert line.target < params["next"] <= job.max_slots
     elif rule == "alone":
         assert line.target == params["capacity"]
+    elif rule in {"one_kind", "by_weights"}:
+        _check_weights(snapshot, plan, line)
     elif rule == "by_priority":
         assert abs(line.target - params["shared"] * job.priority / params["total_priority"]) < 1
         assert 0 < params["sharing_count"] <= units >= 2
@@ -393,7 +399,8 @@ def _check_why(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
         if rule == "floor":
             assert line.target == job.min_slots
         assert params["floor"] in {line.target, sum_of_others}
-        assert line.target + sum_of_others == params["capacity"]
+        # Some GPUs of a kind may stay free where they count by their kind.
+        assert line.target + sum_of_others == params["capacity"] or group_of(snapshot, job).weighs_kinds
     elif rule == "compared" and group_of(snapshot, job).policy == "fairshare":
         assert line.target + sum_of_others == params["capacity"]
     elif rule == "others_have":
@@ -403,6 +410,31 @@ def _check_why(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
     if "missing" in params:
         assert params["missing"] == line.target - len(line.slots)
         _check_missing(line)
+
+
+def _check_weights(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
+    """Check what is said of a job whose GPUs count by their kind, beside others that have GPUs of one kind."""
+    group = group_of(snapshot, job_of(snapshot, line))
+    sharing = [one for one in plan.jobs if one.kind is not None and one.target]
+    sharing = [one for one in sharing if job_of(snapshot, one).group == group.name]
+    units = {tuple(one.id for one in siblings(snapshot, job_of(snapshot, other))): other for other in sharing}
+    if line.reason.params["message"] == "one_kind":
+        assert (len(units), line.kind is None) == (1, False)
+        return
+    counts = {one.job: one.target * group.weight_of(one.kind or "") for one in sharing}
+    found = re.search(
+        r"they count ([\d.]+); of the ([\d.]+) that (\d+) trainings share, its part by priority would be ([\d.]+) "
+        r"\((\d+) of (\d+) in all\)",
+        text_for(line),
+    )
+    assert found
+    counted, total, jobs, part = (float(found[place]) for place in range(1, 5))
+    assert (counted, total, jobs) == pytest.approx((counts[line.job], sum(counts.values()), len(units)), abs=0.005)
+    priority, in_all = int(found[5]), int(found[6])
+    assert priority == job_of(snapshot, line).priority
+    if all(len(ones) == 1 for ones in units):
+        assert in_all == sum(job_of(snapshot, one).priority for one in sharing)
+    assert part == pytest.approx(total * priority / in_all, abs=0.01)
 
 
 def _check_missing(line: JobPlan) -> None:

@@ -21,6 +21,7 @@ _OFFERS = (
     (("r",),), (("r",),), (("r",),), (("r", "s"), ("r",), ("s",)),
     (("r", "s", "t"), ("r", "s", "t"), ("s", "t"), ("r", "s"), ("r",)),
 )  # fmt: skip
+_WEIGHTS = ((), (), (("Ampere", 1.0), ("Hopper", 3.0)), (("Turing", 0.25),))
 _PRIORITIES = (1, 2500, 5000, 5000, 5000, 7000, 10000)
 
 
@@ -126,6 +127,9 @@ def random_cluster(seed: int) -> PlayedCluster:
     dice = random.Random(seed)
     kinds, offers = dice.choice(_KINDS), dice.choice(_OFFERS)
     groups = tuple(_group(dice, name, offers) for name in "abcdef"[: dice.choice((1, 2, 2, 3, 3, 4, 5, 6))])
+    # Apart from the other dice, so that clusters of a seed stay what they were without weights.
+    weights = random.Random(f"weights {seed}")
+    groups = tuple(replace(one, gpu_weights=weights.choice(_WEIGHTS)) for one in groups)
     slots = []
     is_large = dice.random() < 0.2
     for host in range(dice.randint(6, 9) if is_large else dice.randint(1, 5)):

@@ -107,7 +107,7 @@ def _waits_beside_free(seen: Snapshot, plan: Plan) -> Iterator[int]:
             first = next(job for job in in_order(seen, group) if job in waiting)
             if first.min_slots <= spare and not first.one_host:
                 yield first.id
-        elif group.policy != "goodput":
+        elif group.policy != "goodput" and not group.weighs_kinds:
             yield from (
                 job.id
                 for job in members
