@@ -1,9 +1,10 @@
-"""API tokens, programs' requests for tokens, and one-time links."""
+"""API tokens, programs' requests for tokens, one-time links, and users of an organization's provider."""
 
 from django.conf import settings
+from django.contrib.sessions.models import Session
 from django.db import models
 
-__all__ = ["ApiToken", "DeviceGrant", "OneTimeLink"]
+__all__ = ["ApiToken", "DeviceGrant", "Identity", "OneTimeLink", "ProviderSession"]
 
 
 class ApiToken(models.Model):
@@ -58,3 +59,26 @@ class OneTimeLink(models.Model):
     created_by = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
+
+
+class Identity(models.Model):
+    """The person at an organization's provider who logs in as this user. A user without one has a password here."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="identity")
+    #: Issuer of the provider.
+    provider = models.CharField(max_length=255)
+    #: The provider's own and unchanging name for the person.
+    subject = models.CharField(max_length=255)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["provider", "subject"], name="one_user_of_a_person")]
+
+
+class ProviderSession(models.Model):
+    """A session that began with a log-in at the provider, so that a log-out there can end it."""
+
+    session = models.OneToOneField(Session, on_delete=models.CASCADE, related_name="provider_session")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="provider_sessions")
+    #: The provider's name for its own session; "": the provider names none.
+    sid = models.CharField(max_length=255, blank=True, default="", db_index=True)
+    started_at = models.DateTimeField()

@@ -22,6 +22,8 @@ class UserRow:
     username: str
     role: Role
     state: str
+    #: Whether the user logs in with the organization's provider, whose groups decide on the role.
+    has_provider: bool
     #: Expiry of the open one-time link.
     link_expires_at: datetime | None
     #: Names of the restricted groups that the user may submit to, and of those that the user administers.
@@ -46,7 +48,7 @@ def users(search: str = "") -> QuerySet[User]:
     if search:
         rows = rows.filter(username__icontains=search)
     return (
-        rows.select_related("one_time_link")
+        rows.select_related("one_time_link", "identity")
         .prefetch_related("instance_groups", "administered_groups")
         .order_by("username")
     )
@@ -64,12 +66,14 @@ def user_row(user: User) -> UserRow:
     """Build the row of a user from `users`."""
     link = getattr(user, "one_time_link", None)
     expires_at = link.expires_at if link is not None and link.expires_at > timezone.now() else None
+    has_provider = getattr(user, "identity", None) is not None
     role = Role.VIEWER if user.is_viewer else Role.DATA_SCIENTIST  # type: ignore[attr-defined]  # see `users`
     return UserRow(
         id=user.pk,
         username=user.username,
         role=Role.CLUSTER_ADMIN if is_cluster_admin(user) else role,
-        state=_state(user, expires_at),
+        state=_state(user, expires_at, has_provider=has_provider),
+        has_provider=has_provider,
         link_expires_at=expires_at,
         instance_groups=sorted(group.name for group in user.instance_groups.all()),
         administers=sorted(group.name for group in user.administered_groups.all()),
@@ -79,11 +83,11 @@ def user_row(user: User) -> UserRow:
     )
 
 
-def _state(user: User, link_expires_at: datetime | None) -> str:
+def _state(user: User, link_expires_at: datetime | None, *, has_provider: bool) -> str:
     """Return the state of a user as pages show it. Tidepool's own scripts use accounts without a password."""
     if not user.is_active:
         return "deactivated"
-    if user.has_usable_password():
+    if user.has_usable_password() or (has_provider and link_expires_at is None):
         return "active"
     if link_expires_at is None:
         return "no password"

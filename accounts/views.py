@@ -246,13 +246,14 @@ def _account_page(
     token_form: Form | None = None,
 ) -> HttpResponse:
     user = login_user(request)
-    tokens = user.api_tokens.all()
+    row, tokens = user_row(find_user(user.username)), user.api_tokens.all()
     made = shown_once(request)
     context = {
         "section": "account",
         "crumbs": [("Your account", None)],
-        "row": user_row(find_user(user.username)),
+        "row": row,
         "tokens": tokens,
+        "has_password": user.has_usable_password() or not row.has_provider,
         "password_form": password_form or OwnPasswordForm(),
         "token_form": token_form or TokenForm(),
         "made": made if made and any(token.pk == made["id"] for token in tokens) else None,

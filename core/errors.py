@@ -5,6 +5,7 @@
     ├── NotFound (404)   the object does not exist, or the user may not know of it
     ├── TooMany (429)    the request is valid, but too early: `retry_seconds`
     ├── Conflict (409)   the request is valid but conflicts with the current state
+    ├── Unavailable (503) the request is valid, but a server that the site depends on does not answer
     └── DiskFull (507)   the request is valid, but the site has no room
 
 The message is one sentence that says what to do. Pages, the API and commands show it as it is.
@@ -15,7 +16,18 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-__all__ = ["FULL", "Conflict", "DiskFull", "NotAllowed", "NotFound", "TooMany", "UserError", "field_error", "if_full"]
+__all__ = [
+    "FULL",
+    "Conflict",
+    "DiskFull",
+    "NotAllowed",
+    "NotFound",
+    "TooMany",
+    "Unavailable",
+    "UserError",
+    "field_error",
+    "if_full",
+]
 
 #: Numbers of errors of a full disk, or of a user's part of it.
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -57,6 +69,13 @@ class TooMany(UserError):
     def __init__(self, message: str, *, retry_seconds: int) -> None:
         super().__init__(message)
         self.retry_seconds = retry_seconds
+
+
+class Unavailable(UserError):
+    """A server of somebody else's does not answer, or not as it should. The same request may succeed later."""
+
+    status = 503
+    default_code = "unavailable"
 
 
 class DiskFull(UserError):

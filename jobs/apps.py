@@ -5,9 +5,12 @@ class JobsConfig(AppConfig):
     name = "jobs"
 
     def ready(self) -> None:
+        from accounts.organization.memberships import register_memberships
         from core.roles import register_forms, register_own_matters
         from core.scopes import register_for_one_job, register_for_submit
+        from jobs.actions.memberships import follow_provider
 
+        register_memberships(follow_provider)
         register_forms("secrets:new", "jobs:train", "jobs:log-pattern", "jobs:validate")
         register_own_matters("POST", "jobs:columns", "jobs:charts")
         register_own_matters("POST", "jobs:save-filter", "jobs:forget-filter", "api:job-filters")

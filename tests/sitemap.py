@@ -111,6 +111,9 @@ STAFF_PAGES: dict[str, Callable[[Scene], list[str]]] = {
 
 #: Names of addresses that show no page of their own -> what they answer with.
 NOT_PAGES = {
+    "oidc-login": "leads to the provider",
+    "oidc-callback": "leads on from the provider",
+    "oidc-logout": "takes a form of the provider",
     "overview-now": "a part of the page",
     "cluster-now": "a part of the page",
     "topic-number": "JSON",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from accounts.organization.group_table import parse_group_table
 from jobs.actions.requirement_lines import script_block
 from tests.documents import all_examples, example
 from tests.journey.one_stack.test_document_examples import ON_SITE
@@ -181,6 +182,7 @@ def keys_in(text: str) -> list[str]:
 DATA: dict[str, Callable[[str], object]] = {
     "docs/operator/autoscaling.md#Fleets.1": tomllib.loads,
     "docs/operator/autoscaling.md#The command.1": json.loads,
+    "docs/operator/log-in.md#The table of groups.1": parse_group_table,
     "docs/operator/monitor.md#Monitor.1": yaml.safe_load,
     "docs/user/alerts.md#What a webhook receives.1": json.loads,
     "docs/user/keyboard.md#Keyboard shortcuts.1": keys_in,

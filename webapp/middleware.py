@@ -41,7 +41,9 @@ PUBLIC_PATHS = frozenset(
     }
 )
 #: The same by the names of addresses. Who follows a link has no password, or none yet, and pip has none.
-PUBLIC_NAMES = frozenset({"one-time-link", "shared-report", "client-wheel"})
+PUBLIC_NAMES = frozenset(
+    {"one-time-link", "shared-report", "client-wheel", "oidc-login", "oidc-callback", "oidc-logout"}
+)
 
 
 _FOREIGN = (

@@ -9,6 +9,7 @@ from tidepool.version import VERSION
 
 from webapp.collected_static import is_collected
 from webapp.environment import Environment, certificate_file, embedded_broker_url, secret_key, with_secrets
+from webapp.log_in_settings import group_table, oidc_config
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 #: Files of secrets, so that these stand in no process's environment.
@@ -20,6 +21,7 @@ _SECRET_FILES = (
     "TIDEPOOL_EXECUTOR_BROKER_URL_FILE",
     "TIDEPOOL_MAIL_URL_FILE",
     "TIDEPOOL_METRICS_TOKEN_FILE",
+    "TIDEPOOL_OIDC_CLIENT_SECRET_FILE",
     "TIDEPOOL_OPTUNA_URL_FILE",
 )
 _environment = Environment(with_secrets(os.environ, _SECRET_FILES))
@@ -210,6 +212,12 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "login"
+#: The organization's provider for log-in by OpenID Connect; None: there is none.
+OIDC = oidc_config(_environment)
+#: Table of what the provider's groups get here; None: there is no provider.
+LOGIN_GROUPS = group_table(_environment, is_needed=OIDC is not None)
+#: Seconds after which a session that began at the provider ends, so that it decides again.
+PROVIDER_SESSION_SECONDS = int(_environment.number("TIDEPOOL_LOGIN_HOURS", 12, least=0.1) * 3600)
 
 AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = 0.25  # hours

@@ -1,8 +1,9 @@
 """Every address of the site."""
 
-from django.contrib.auth.views import LoginView, LogoutView
+from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
+from accounts.login_page import LogIn
 from core.audit.views import audit
 from insights.pages import gpu_use
 from insights.pages.checkpoints import views as checkpoint_views
@@ -19,7 +20,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", views.overview, name="overview"),
     path("overview/now/", views.overview_now, name="overview-now"),
     path("live/<str:topic>.json", views.topic_number, name="topic-number"),
-    path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path("login/", LogIn.as_view(), name="login"),
+    path("login/oidc/", include("accounts.organization.urls")),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("cluster/", cluster_views.cluster, name="cluster"),
     path("cluster/now/", cluster_views.cluster_now, name="cluster-now"),

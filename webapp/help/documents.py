@@ -124,6 +124,7 @@ TOPICS = (
             "upgrade",
             "backup-and-restore",
             "monitor",
+            "log-in",
         ),
         *("wmla-ports", "mlflow", "../settings", "../security"),
         folder="docs/operator",
