@@ -25,9 +25,11 @@ class Host(models.Model):
     class Isolation(models.TextChoices):
         #: Each training is behind a wall.
         WALLED = "walled"
+        #: ... and those of each person are a user of their own.
+        SEPARATE = "separate"
         #: Trainings are not kept apart, as the operator chose.
         SHARED = "shared"
-        #: Walls were chosen and the host has none: it runs no training.
+        #: The host lacks the level that was chosen: it runs no training.
         NONE = "none"
 
     name = models.CharField(max_length=64, unique=True)

@@ -260,6 +260,7 @@ def _desired_job(job: Job, claims: list[SlotClaim], host: str, user_secrets: Sea
         stacks=job.run.stacks_number,
         user_secrets=user_secrets.sealed,
         user_secrets_problem=user_secrets.problem,
+        owner_number=job.owner_id,
     )
 
 

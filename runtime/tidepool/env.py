@@ -41,6 +41,7 @@ __all__ = [
     "site_of",
     "training_id",
     "use_home",
+    "use_name",
     "use_temporary_folder",
     "use_virtual_environment",
     "uses_gpu_part",
@@ -276,6 +277,11 @@ def use_virtual_environment(folder: Path) -> None:
 def use_home(folder: Path) -> None:
     """Have this process, and all that it starts, keep its user's files there."""
     os.environ["HOME"] = str(folder)
+
+
+def use_name(name: str) -> None:
+    """Have this process, and all that it starts, take this for the name of their user."""
+    os.environ.update(USER=name, LOGNAME=name)
 
 
 def use_temporary_folder(folder: str) -> None:

@@ -11,7 +11,8 @@ One JSON line per request, one per answer: `{"op": "ping"}`, `{"op": "shim", "so
 `{"op": "coordinator", "socket", "desired", "launch", "address", "host", "mark", "wall"}` are answered with
 `{"pid", "started_at"}` or `{"error"}`; that of a ping also says what the kernel can do to keep trainings apart. The
 child's socket listens before the answer is sent. A child is behind its wall (`tidepool.confine`) before it does
-anything else; null: it has none.
+anything else; null: it has none. With `--apart UID`, trainings may be other users, each a user of the wall's: a shim is
+then the first process of a process space of its own.
 """
 
 import argparse
@@ -26,13 +27,14 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from tidepool import json_sockets, procfs
-from tidepool.confine.probe import probe
+from tidepool.confine.probe import Apart, probe
+from tidepool.confine.processes import fork
 from tidepool.confine.surround import prepare, surround
 from tidepool.confine.wall import Wall
-from tidepool.env import share_fabric_home, use_home
+from tidepool.env import share_fabric_home, use_home, use_name
 from tidepool.fence import SupersededError
 from tidepool.own_python import home_of, make_own_python
 from tidepool.protocol import DesiredMembership, LaunchSpec, ProtocolError, ShimSpec, from_json
@@ -51,6 +53,8 @@ def main() -> None:
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--lifeline-fd", type=int)
     parser.add_argument("--bare", action="store_true", help="load no torch")
+    parser.add_argument("--apart", type=int, help="user that trainings could be: try it")
+    parser.add_argument("--place", action="append", default=[], help="folder that the user is to write in; repeat")
     parser.add_argument("--hold", action="store_true", help="stay until all descendants have ended")
     options = parser.parse_args()
     if options.hold:
@@ -65,7 +69,8 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel; their records are on disk
     listener = json_sockets.listen(options.socket)
     remove_socket = json_sockets.socket_remover(options.socket)
-    Forkserver(listener, _apart_from_input(options.lifeline_fd), is_bare=options.bare).run()
+    apart = None if options.apart is None else Apart(options.apart, tuple(options.place))
+    Forkserver(listener, _apart_from_input(options.lifeline_fd), is_bare=options.bare, apart=apart).run()
     remove_socket()
 
 
@@ -98,11 +103,25 @@ def _hold(path: Path) -> None:
     os._exit(0)
 
 
+class _StandBehind(Protocol):
+    """Puts this process behind the wall of a launch. is_apart: it is the first process of a space of its own."""
+
+    def __call__(self, launch: LaunchSpec, *, is_apart: bool = False) -> None: ...
+
+
+def _nothing(launch: LaunchSpec, *, is_apart: bool = False) -> None:
+    """Leave this process without a wall."""
+
+
 class Forkserver:
-    def __init__(self, listener: socket.socket, lifeline_fd: int | None, *, is_bare: bool = False) -> None:
+    def __init__(
+        self, listener: socket.socket, lifeline_fd: int | None, *, is_bare: bool = False, apart: Apart | None = None
+    ) -> None:
         self._listener = listener
         self._is_bare = is_bare
-        self._abilities = probe()
+        self._abilities = probe(apart)
+        #: Whether it was asked if trainings can be other users.
+        self._tried_users = apart is not None
         self._lifeline_fd = lifeline_fd
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
@@ -133,7 +152,8 @@ class Forkserver:
             request = json.loads(line)
             operation = request["op"]
             if operation == "ping":
-                return {**_identity(os.getpid()), "handshake": True, "abilities": self._abilities.to_json()}
+                answer = {"handshake": True, "abilities": self._abilities.to_json(), "tried_users": self._tried_users}
+                return {**_identity(os.getpid()), **answer}
             if operation == "shim":
                 return self._fork_shim(request, client)
             if operation == "coordinator" and not self._is_bare:
@@ -148,27 +168,33 @@ class Forkserver:
         errors = Path(spec.launch.folder) / "log" / f"shim.{spec.host}.err"
         lifeline_fd = self._lifeline_fd
         stand_behind = self._wall_in(request)
+        is_apart = request["wall"] is not None and request["wall"].get("user") is not None
 
         def run(listener: socket.socket) -> None:
             procfs.set_title(f"tidepool shim: training {spec.job}")
             if COMPAT in spec.launch.compat:
                 link_results(spec.launch)
             make_own_python(spec)
-            stand_behind(spec.launch)
+            stand_behind(spec.launch, is_apart=is_apart)
             Shim(spec, listener, lifeline_fd).run()
 
-        return self._fork(Path(request["socket"]), client, mark, errors, run)
+        return self._fork(Path(request["socket"]), client, mark, errors, run, is_apart=is_apart)
 
-    def _wall_in(self, request: dict[str, Any]) -> Callable[[LaunchSpec], None]:
+    def _wall_in(self, request: dict[str, Any]) -> "_StandBehind":
         """Return a function that puts a child for a launch behind the wall that the request describes."""
         if request["wall"] is None:
-            return lambda launch: None
+            return _nothing
         wall, abilities = Wall.from_json(request["wall"]), self._abilities
         prepare(wall, abilities)
 
-        def stand_behind(launch: LaunchSpec) -> None:
-            surround(wall, abilities)
+        if wall.user is not None and not abilities.users:
+            raise ValueError(f"trainings cannot be other users here: {abilities.why_no_users}")
+
+        def stand_behind(launch: LaunchSpec, *, is_apart: bool = False) -> None:
+            surround(wall, abilities, is_apart=is_apart)
             use_home(home_of(launch))
+            if wall.user is not None:  # the number may have no name on this machine
+                use_name(launch.owner or f"user-{wall.user}")
 
         return stand_behind
 
@@ -193,14 +219,21 @@ class Forkserver:
         return self._fork(Path(request["socket"]), client, mark, Path(launch.folder) / "log" / "coordinator.err", run)
 
     def _fork(
-        self, path: Path, client: socket.socket, mark: str, errors: Path, run: Callable[[socket.socket], None]
+        self,
+        path: Path,
+        client: socket.socket,
+        mark: str,
+        errors: Path,
+        run: Callable[[socket.socket], None],
+        *,
+        is_apart: bool = False,
     ) -> dict[str, Any]:
         errors.parent.mkdir(parents=True, exist_ok=True)
         listener = json_sockets.listen(path)
         remove_socket = json_sockets.socket_remover(path)
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
+        pid = fork(is_apart=is_apart)
         if pid == 0:
             self._close(client)
             _run_child(mark, errors, lambda: run(listener), remove_socket)

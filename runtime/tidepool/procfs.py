@@ -264,7 +264,7 @@ def _living(pids: Iterable[int]) -> list[psutil.Process]:
     return found
 
 
-def _stat(pid: int) -> list[bytes]:
+def _stat(pid: int | str) -> list[bytes]:
     """Fields of /proc/<pid>/stat from the state on. Not by psutil, which takes three times as long for all of them."""
     text = Path(f"/proc/{pid}/stat").read_bytes()
     # The name stands in parentheses and may hold anything, also parentheses: count from the last one.
@@ -290,7 +290,7 @@ def _mark_of(pid: int) -> str:
 
 def _reserved_memory() -> tuple[int, int]:
     """Address and size of the mark's value in the environment that this process was exec'd with."""
-    fields = _stat(os.getpid())
+    fields = _stat("self")
     first, last = int(fields[47]), int(fields[48])
     environment = ctypes.string_at(first, last - first)
     prefix = b"\0" + MARK_VARIABLE.encode() + b"="

@@ -27,6 +27,7 @@ from pathlib import Path
 import psutil
 
 from tidepool import procfs
+from tidepool.confine.processes import host_pid
 from tidepool.coordinator_client import ShimConnection
 from tidepool.env import RankContext
 from tidepool.journal import Journal, last_record, read_journal, replace_file
@@ -87,6 +88,8 @@ class Shim:
         self._spec = spec
         self._lifeline_fd = lifeline_fd
         self._pid = os.getpid()
+        #: The same process, as the host counts.
+        self._host_pid = host_pid(self._pid)
         self._started_at = procfs.started_at(self._pid)
         self._desired: DesiredJob | None = None
         self._stopping = False
@@ -284,9 +287,10 @@ class Shim:
         ready_by = time.monotonic() + self._spec.launch.launch_seconds if self._elastic else None
         log_dir = start.context.log_dir
         started_at = procfs.started_at(pid)
-        rank = RankProcess(member_id, slot, start.slots, pid, started_at, log_dir, ours, ready_by=ready_by, logs=logs)
+        place = (member_id, slot, start.slots, pid, host_pid(pid), started_at, log_dir, ours)
+        rank = RankProcess(*place, ready_by=ready_by, logs=logs)
         self._ranks[slot] = rank
-        self._journal.append(RankStarted(member_id, slot, pid, rank.started_at, at=time.time()))
+        self._journal.append(RankStarted(member_id, slot, rank.host_pid, rank.started_at, at=time.time()))
         self._selector.register(ours, selectors.EVENT_READ, lambda: self._receive_progress(rank))
 
     def _rank_start(self, member_id: str, slot: int) -> RankStart:
@@ -416,7 +420,7 @@ class Shim:
             oom_killed=self._oom_killed(exit_code, rank.log_dir),
         )
         how = (end.code, end.signal, end.by_script, end.error, rank.state == "STOPPING")
-        self._journal.append(RankExited(rank.member_id, rank.slot, rank.pid, *how, self._step(), at=time.time()))
+        self._journal.append(RankExited(rank.member_id, rank.slot, rank.host_pid, *how, self._step(), at=time.time()))
         with suppress(KeyError):
             self._selector.unregister(rank.connection)
         rank.connection.close()
@@ -478,12 +482,12 @@ class Shim:
     def _status(self) -> ShimStatus:
         spec = self._spec
         ranks = [
-            RankStatus(spec.job, spec.attempt, slot, rank.member_id, rank.pid, rank.started_at, rank.state)
+            RankStatus(spec.job, spec.attempt, slot, rank.member_id, rank.host_pid, rank.started_at, rank.state)
             for _, rank in sorted(self._ranks.items())
             for slot in rank.slots
         ]
         revision = 0 if self._desired is None else self._desired.target_revision
-        return ShimStatus(spec.job, spec.attempt, self._pid, self._started_at, revision, self._stopping, ranks)
+        return ShimStatus(spec.job, spec.attempt, self._host_pid, self._started_at, revision, self._stopping, ranks)
 
     def _send_status(self) -> None:
         status = self._status()

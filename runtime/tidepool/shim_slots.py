@@ -44,6 +44,8 @@ class RankProcess:
     #: All slots that the process holds, `slot` among them.
     slots: tuple[int, ...]
     pid: int
+    #: The same process, as the host counts.
+    host_pid: int
     started_at: float
     log_dir: Path
     #: The shim's end of the socket pair, by which each side notices the other's end.

@@ -187,7 +187,61 @@ def attempts(facts: dict[str, Any]) -> dict[str, tuple[str, Callable[[], None]]]
         "connect to it by TCP fast open": ("calls", lambda: _fast_open(closed)),
         "connect to it by io_uring": ("calls", _rings),
         "read the user's keys": ("calls", _keys),
+        "become the service's user": ("users", lambda: _become_owner(facts["owner"])),
+        "have a right": ("users", _have_a_right),
+        "see another process": ("users", lambda: os.stat(f"/proc/{victim}") and None),
+        "show all processes": ("users", lambda: _checked(_libc.mount(b"proc", b"/proc", b"proc", 0, None))),
+        "see processes by the guardian's descriptors": ("users", lambda: _descriptors_of_others(victim)),
+        "enter another process's space": ("users", lambda: _enter_space("/proc/1/ns/pid")),
+        "give a file to another user": ("users", lambda: os.chown(_made(own), facts["owner"], facts["owner"])),
+        "make a program that runs as another user": ("users", lambda: _own_by(facts["owner"], own)),
     }
+
+
+def _become_owner(owner: int) -> None:
+    if os.geteuid() == owner:
+        return
+    os.setresuid(owner, owner, owner)
+
+
+def _have_a_right() -> None:
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    if not any(int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")):
+        raise PermissionError(errno.EPERM, "none")
+
+
+def _descriptors_of_others(victim: int) -> None:
+    """Reach the host's processes by a descriptor that another process of this space has open."""
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        for descriptor in folder.iterdir():
+            try:
+                (descriptor / ".." / ".." / str(victim) / "status").read_text()
+                return
+            except OSError:
+                continue
+    raise PermissionError(errno.EPERM, "none leads there")
+
+
+def _enter_space(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        _checked(_libc.setns(descriptor, 0))
+    finally:
+        os.close(descriptor)
+
+
+def _made(folder: str) -> str:
+    place = os.path.join(folder, "made")
+    Path(place).touch()
+    return place
+
+
+def _own_by(owner: int, folder: str) -> None:
+    """Have a file on the disk that starts with the rights of the service's user."""
+    place = _made(folder)
+    os.chmod(place, 0o4755)
+    if os.geteuid() == owner or os.stat(place).st_uid != owner:
+        raise PermissionError(errno.EPERM, "it is this user's, and mounted without effect")
 
 
 def _read_something(path: str) -> None:

@@ -88,6 +88,7 @@ def scene(user: int | None = None) -> Iterator[Scene]:
             "shared_memory": shared.name,
             "abstract": abstract,
             "victim": victim.pid,
+            "owner": os.getuid() if user is None else user,
             "closed_port": port,
             "disk": next(
                 (f"/dev/{name}" for name in ("vda", "sda", "nvme0n1", "xvda", "mem") if Path("/dev", name).exists()),

@@ -25,16 +25,24 @@ REFUSALS = {"EACCES", "EPERM", "ENOENT", "EROFS", "EXDEV", "EINVAL"}
 CALLS_REFUSED = {"ENOSYS", "EPROTONOSUPPORT", "EOPNOTSUPP", "ENOTSUP", *REFUSALS}
 #: Runs the script behind a wall, as a rank is behind one.
 RUNNER = """
-import json, runpy, sys
+import json, os, runpy, sys
 from tidepool.confine.levels import Abilities
+from tidepool.confine.processes import fork
 from tidepool.confine.surround import surround
 from tidepool.confine.wall import Wall
 wall, abilities, script = json.loads(sys.argv.pop(1)), json.loads(sys.argv.pop(1)), sys.argv.pop(1)
-surround(Wall.from_json(wall), Abilities.from_json(abilities))
+is_apart = wall["user"] is not None
+if is_apart and (child := fork(is_apart=True)):
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+surround(Wall.from_json(wall), Abilities.from_json(abilities), is_apart=is_apart)
 sys.argv[0] = script
 exec(compile(SOURCE, script, "exec"), {"__name__": "__main__"})
 """
 ORDINARY_USER = 65534
+#: User of the training, where it is one of its own.
+USER_OF_ITS_OWN = 70001
+#: Rights of the service's user, where that is an ordinary one.
+RIGHTS = ",".join(f"+{name}" for name in ("kill", "setgid", "setuid", "setpcap", "sys_ptrace", "sys_admin"))
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +68,13 @@ def site(user: int | None) -> Iterator[Scene]:
         yield made
 
 
-def ends_of(site: Scene, abilities: Abilities, user: int | None) -> dict[str, str]:
-    """Run the hostile script behind the site's wall; return how each attempt ended."""
+def ends_of(site: Scene, abilities: Abilities, user: int | None, own_user: int | None = None) -> dict[str, str]:
+    """Run the hostile script behind the site's wall; return how each attempt ended.
+
+    own_user: the user that it becomes; None: it stays the service's, which is `user`.
+    """
+    rights = ["--inh-caps", RIGHTS, "--ambient-caps", RIGHTS] if own_user is not None and user is not None else []
+    become = [] if user is None else ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *rights]
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
         runtime = shutil.copytree(RUNTIME / "tidepool", Path(place, "tidepool"), ignore=shutil.ignore_patterns("torch"))
@@ -69,13 +82,11 @@ def ends_of(site: Scene, abilities: Abilities, user: int | None) -> dict[str, st
         if python is None:
             pytest.skip("no Python that an ordinary user may run")
         source = RUNNER.replace("SOURCE", repr(Path(hostile.__file__).read_text()))
-        words = [json.dumps(asdict(site.wall)), json.dumps(abilities.to_json()), "hostile.py"]
+        words = [json.dumps(asdict(replace(site.wall, user=own_user))), json.dumps(abilities.to_json()), "hostile.py"]
         subprocess.run(
-            [python, "-P", "-c", source, *words, str(site.own / "facts.json"), str(site.own / "ends.json")],
+            [*become, python, "-P", "-c", source, *words, str(site.own / "facts.json"), str(site.own / "ends.json")],
             env={"PYTHONPATH": str(runtime.parent), "PATH": os.defpath},
             cwd="/",
-            user=user,
-            group=user,
             check=True,
         )
     ends: dict[str, str] = json.loads((site.own / "ends.json").read_text())
@@ -90,6 +101,7 @@ def promised(facts: dict[str, Any], abilities: Abilities) -> dict[str, set[str]]
         "scopes": abilities.landlock >= SCOPES_ABI,
         "ports": abilities.landlock >= PORTS_ABI,
         "calls": abilities.calls,
+        "users": False,
     }
     kinds = {name: kind for name, (kind, _) in hostile.attempts(facts).items()}
     return {name: CALLS_REFUSED if kind == "calls" else REFUSALS for name, kind in kinds.items() if has[kind]}
@@ -104,6 +116,16 @@ def test_every_attempt_is_refused(site: Scene, abilities: Abilities, user: int |
     ends = ends_of(site, abilities, user)
     expected = promised(site.facts, abilities)
     assert {name: end for name, end in ends.items() if name in expected and end not in expected[name]} == {}
+    assert site.untouched()
+
+
+def test_a_user_of_its_own_is_refused_everything(site: Scene, abilities: Abilities, user: int | None) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give the rights to be another user")
+    ends = ends_of(site, replace(abilities, users=True), user, USER_OF_ITS_OWN)
+    refusals = CALLS_REFUSED | {"ESRCH", "EOVERFLOW"}  # no such process, and no such user, is in its view
+    assert {name: end for name, end in ends.items() if end not in refusals} == {}
+    assert len(ends) >= 50
     assert site.untouched()
 
 

@@ -1,5 +1,7 @@
 """Levels of a host's kernel, in words, and the parts of places without what is hidden in them."""
 
+from dataclasses import replace
+
 import pytest
 from tidepool.confine.levels import Abilities, standing_of
 from tidepool.confine.wall import outer, without
@@ -14,6 +16,12 @@ TREE = {
 def test_a_kernel_with_everything_lacks_nothing() -> None:
     standing = standing_of(ALL)
     assert (standing.level, standing.lacks) == ("walled", ())
+
+
+def test_users_of_their_own_come_on_top_of_walls() -> None:
+    assert standing_of(replace(ALL, users=True)).level == "separate"
+    assert standing_of(replace(ALL, users=True, landlock=0)).level == "shared"
+    assert standing_of(replace(ALL, users=True, mounts=False)).level == "walled"
 
 
 def test_without_landlock_there_is_no_wall() -> None:

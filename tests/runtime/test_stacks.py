@@ -164,7 +164,7 @@ time.sleep(60)
         assert process.stdout.readline() == b"ready\n"
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            rank = RankProcess("host-a.0.1", 0, (0,), process.pid, time.time(), tmp_path, ours)
+            rank = RankProcess("host-a.0.1", 0, (0,), process.pid, process.pid, time.time(), tmp_path, ours)
             taker = StackTaker(tmp_path, "host-a")
             taker.request(0, [])
             taker.request(1, [rank])

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import tidepool
 from tidepool.inherited_environment import inherited_environment
@@ -17,6 +17,7 @@ from tidepool.units import size_in
 from workers.executor.broker_url import verified
 from workers.executor.environments.engines import CHOICE, ENGINE_NAMES, ENGINES, engine_in
 from workers.executor.notice import Cloud, NoticeOptions, moment_in
+from workers.executor.users import UserIds, user_ids_in
 
 __all__ = [
     "FLEET_NAME",
@@ -46,6 +47,8 @@ _INSTALLER = frozenset(
 )
 
 
+#: Level of isolation that the operator chooses; see `workers.executor.walls`.
+Isolation = Literal["walled", "separate", "shared"]
 #: Variables that name a file with a password.
 _SECRET_FILES = ("TIDEPOOL_BROKER_URL_FILE",)
 
@@ -86,7 +89,9 @@ class ExecutorConfig:
     #: Sources of notices that the machine will be gone.
     notice: NoticeOptions = field(default_factory=NoticeOptions)
     #: Whether trainings are kept apart; see `workers.executor.walls`.
-    isolation: Literal["walled", "shared"] = "walled"
+    isolation: Isolation = "walled"
+    #: Users that trainings are, where those of each person are a user of their own; None: they are the executor's.
+    user_ids: UserIds | None = None
     #: TCP ports, besides the broker's, that no training may connect to.
     closed_ports: tuple[int, ...] = ()
     #: Folders that all trainings may read, or change, besides their own.
@@ -155,6 +160,7 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         fleet=_fleet(environment.get("TIDEPOOL_FLEET", "").strip()),
         notice=_notice(environment),
         isolation=_isolation(environment.get("TIDEPOOL_ISOLATION") or "walled"),
+        user_ids=_user_ids(environment),
         closed_ports=_ports(environment.get("TIDEPOOL_CLOSED_PORTS", "")),
         training_reads=_folders("TIDEPOOL_TRAINING_READS", environment),
         training_writes=_folders("TIDEPOOL_TRAINING_WRITES", environment),
@@ -179,12 +185,25 @@ def _check_image_engine(environment: Mapping[str, str]) -> None:
         raise ConfigError(f"{CHOICE} names {chosen!r}: name {ENGINE_NAMES}, and install it on this host")
 
 
-def _isolation(text: str) -> Literal["walled", "shared"]:
-    if text == "walled":
-        return "walled"
-    if text == "shared":
-        return "shared"
-    raise ConfigError(f"TIDEPOOL_ISOLATION must be walled or shared, not {text!r}")
+def _isolation(text: str) -> Isolation:
+    if text not in get_args(Isolation):
+        raise ConfigError(f"TIDEPOOL_ISOLATION must be walled, separate or shared, not {text!r}")
+    return cast(Isolation, text)
+
+
+def _user_ids(environment: Mapping[str, str]) -> UserIds | None:
+    if environment.get("TIDEPOOL_ISOLATION") != "separate":
+        return None
+    text = environment.get("TIDEPOOL_USER_IDS", "").strip()
+    if not text:
+        raise ConfigError(
+            "TIDEPOOL_ISOLATION=separate needs TIDEPOOL_USER_IDS: set it to a range of user ids that nobody has, such "
+            "as 200000-299999, or to names"
+        )
+    try:
+        return user_ids_in(text)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _ports(text: str) -> tuple[int, ...]:

@@ -94,8 +94,10 @@ class Forkserver:
         lifeline_fd: int | None,
         name: str = _NAME,
         runs: "_Runs | None" = None,
+        words: Sequence[str] = (),
     ) -> None:
-        """folder: of the sockets and records of this host."""
+        """folder: of the sockets and records of this host. words: further ones of its command line."""
+        self._words = words
         self.socket = json_sockets.socket_path(folder / f"{name}.sock")
         self._log = folder / f"{name}.log"
         self._lifeline_fd = lifeline_fd
@@ -117,8 +119,10 @@ class Forkserver:
         except ForkserverError as error:
             self._start(str(error))
             return False
-        if "abilities" not in answer or not answer.get("handshake"):
-            logger.info("forkserver pid=%s: ended, it is of a former version without walls or handshake", self._pid)
+        is_former = "abilities" not in answer or not answer.get("handshake")
+        if is_former or bool(self._words) != bool(answer.get("tried_users")):
+            why = "it is of a former version without walls or handshake" if is_former else "its isolation has changed"
+            logger.info("forkserver pid=%s: ended, %s", self._pid, why)
             self.end()
             return False
         self.abilities = Abilities.from_json(answer["abilities"])
@@ -193,7 +197,7 @@ class Forkserver:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         words = ["-P", "-m", "tidepool.forkserver", "--socket", str(self.socket)]
-        words += ["--bare"] if self.runs.is_bare else []
+        words += [*(["--bare"] if self.runs.is_bare else []), *self._words]
         lifeline = () if self._lifeline_fd is None else (self._lifeline_fd,)
         environment = self.runs.environment()
         if self.runs.image:
@@ -224,15 +228,18 @@ class Forkserver:
 class Forkservers:
     """The forkserver of the cluster's packages, and those of whole environments. Used by the supervisor's thread."""
 
-    def __init__(self, folder: Path, home: Path, lifeline_fd: int | None, *, idle_most: int = 4) -> None:
+    def __init__(
+        self, folder: Path, home: Path, lifeline_fd: int | None, *, idle_most: int = 4, words: Sequence[str] = ()
+    ) -> None:
         """folder: of the sockets and records of this host. home: the pool, which containers have.
 
-        idle_most: number of environments without a job whose forkserver is kept.
+        idle_most: number of environments without a job whose forkserver is kept. words: see `Forkserver`.
         """
         self._idle_most = idle_most
+        self._words = words
         self._memory: dict[str, int] = {}
         self._measuring = Interval(_MEMORY_SECONDS)
-        self.own = Forkserver(folder, lifeline_fd)
+        self.own = Forkserver(folder, lifeline_fd, words=words)
         self._home = home
         self._folder = folder
         self._lifeline_fd = lifeline_fd
@@ -257,7 +264,7 @@ class Forkservers:
         """Take over the forkservers of an earlier executor, to end those that no job uses."""
         for log in self._folder.glob(f"{_NAME}-*.log"):
             name = log.stem.removeprefix(f"{_NAME}-")
-            self._others[name] = Forkserver(self._folder, self._lifeline_fd, log.stem)
+            self._others[name] = Forkserver(self._folder, self._lifeline_fd, log.stem, words=self._words)
             self._used_at[name] = time.monotonic()
 
     def of(self, environment: Ready, folders: Sequence[Path]) -> Forkserver:
@@ -273,7 +280,7 @@ class Forkservers:
             name += f"-{hashlib.sha256(json.dumps([*map(str, runs.data)]).encode()).hexdigest()[:8]}"
         known = self._others.get(name)
         if known is None or known.runs != runs:  # one of an earlier executor is known by its name alone
-            known = Forkserver(self._folder, self._lifeline_fd, f"{_NAME}-{name}", runs)
+            known = Forkserver(self._folder, self._lifeline_fd, f"{_NAME}-{name}", runs, self._words)
             self._others[name] = known
         self._used_at[name] = time.monotonic()
         return known

@@ -50,6 +50,7 @@ from workers.executor.environments.software import software_in, why_driver_is_to
 from workers.executor.folder_watch import FolderWatch, host_journal_path
 from workers.executor.forkserver import Forkserver, ForkserverError, Forkservers
 from workers.executor.sealed_secrets import UnreadableSecretsError, opened_secrets
+from workers.executor.users import NoUserError
 from workers.executor.walls import remove_temporary, wall_for, why_no_training
 
 __all__ = ["JobReconciler"]
@@ -270,7 +271,7 @@ class JobReconciler:
         return "" if self.environment.image else self.environment.given or self.environment.folder
 
     def _wall(self) -> Wall | None:
-        return wall_for(self._config, *self._key, self.desired.launch, self.environment)
+        return wall_for(self._config, self.desired, self.environment)
 
     def _user_secrets(self) -> tuple[GivenSecret, ...] | None:
         """Return the secrets that the job's ranks get; None: they cannot be had, which the journal records."""
@@ -298,7 +299,16 @@ class JobReconciler:
             if forkserver is not self._forkservers.own:  # a container may lack what its host has
                 self._append_once(EnvironmentFailed(why, at=time.time()))
             return None
-        return forkserver
+        return forkserver if self._has_user() else None
+
+    def _has_user(self) -> bool:
+        """Return whether the job's processes have a user here; the journal records why not."""
+        try:
+            self._wall()
+        except NoUserError as error:
+            self._append_once(EnvironmentFailed(f"{self._config.host}: {error}", at=time.time()))
+            return False
+        return True
 
     def _has_environment(self) -> bool:
         """Return whether the job's environment is ready.
@@ -359,7 +369,7 @@ class JobReconciler:
             return  # this host hears later than the others that it does not lead any more
         # Ranks of an elastic script meet in a store of their own torch.
         forkserver = self._parent() if self.desired.launch.engine == "elastic" else self._forkservers.own
-        if forkserver is None:
+        if forkserver is None or not self._has_user():
             self._coordinator_backoff.reset()  # nothing has failed: its environment is not ready yet
             return
         try:

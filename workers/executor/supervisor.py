@@ -30,7 +30,7 @@ from workers.executor.forkserver import Forkservers
 from workers.executor.job_reconciler import JobReconciler
 from workers.executor.journals import Journals
 from workers.executor.saved_state import JobKey, Records, load_records, save_records
-from workers.executor.walls import isolation_of
+from workers.executor.walls import isolation_of, tried_users
 
 __all__ = ["Observation", "Supervisor"]
 
@@ -70,7 +70,11 @@ class Supervisor:
         self._changed = changed
         self._clock = clock
         self._forkservers = Forkservers(
-            config.run_folder, config.home, config.lifeline_fd, idle_most=config.idle_forkservers
+            config.run_folder,
+            config.home,
+            config.lifeline_fd,
+            idle_most=config.idle_forkservers,
+            words=tried_users(config),
         )
         self._environments = Environments(
             config.environments_folder,

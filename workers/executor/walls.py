@@ -10,13 +10,14 @@ from urllib.parse import urlsplit
 from tidepool.confine.levels import Abilities, standing_of
 from tidepool.confine.wall import Wall
 from tidepool.own_python import own_folder
-from tidepool.protocol import LaunchSpec
+from tidepool.protocol import DesiredJob
 
 from workers.executor.config import ExecutorConfig
 from workers.executor.environments.cache import Ready
 from workers.executor.environments.images import needs_folder
+from workers.executor.users import user_of
 
-__all__ = ["closed_ports", "isolation_of", "remove_temporary", "wall_for", "why_no_training"]
+__all__ = ["closed_ports", "isolation_of", "remove_temporary", "tried_users", "wall_for", "why_no_training"]
 
 _SHARED: Final = (
     "Trainings are not kept apart, because its executor has TIDEPOOL_ISOLATION=shared: each can read and change what "
@@ -29,7 +30,15 @@ _DEFAULT_PORTS: Final = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5
 def why_no_training(config: ExecutorConfig, abilities: Abilities) -> str:
     """Return why this host runs no training; "": it does."""
     standing = standing_of(abilities)
-    if config.isolation == "shared" or standing.level != "shared":
+    if config.isolation == "shared":
+        return ""
+    if standing.level == "walled" and config.isolation == "separate":
+        why = abilities.why_no_users if abilities.mounts else abilities.why_no_mounts
+        return (
+            f"Trainings cannot be users of their own here: {why}. Mend that, or set TIDEPOOL_ISOLATION=walled for its "
+            "executor if walls are enough for those who use it."
+        )
+    if standing.level != "shared":
         return ""
     return (
         f"{' '.join(standing.lacks)} Nothing would keep the trainings of this host apart: set "
@@ -45,13 +54,26 @@ def isolation_of(config: ExecutorConfig, abilities: Abilities | None) -> dict[st
         return {}
     if why := why_no_training(config, abilities):
         return {"isolation": "none", "isolation_lacks": [why]}
-    return {"isolation": "walled", "isolation_lacks": [*standing_of(abilities).lacks]}
+    return {"isolation": config.isolation, "isolation_lacks": [*standing_of(abilities).lacks]}
 
 
-def wall_for(config: ExecutorConfig, job: int, attempt: int, launch: LaunchSpec, environment: Ready) -> Wall | None:
-    """Return the wall of a job's processes on this host, and make its folder for temporary files; None: no wall."""
+def tried_users(config: ExecutorConfig) -> tuple[str, ...]:
+    """Return the words by which a forkserver tries whether trainings can be users of their own; (): they need not."""
+    if config.user_ids is None:
+        return ()
+    results = config.home / "results"
+    places = [results if results.is_dir() else config.home, Path(tempfile.gettempdir())]
+    return ("--apart", str(config.user_ids.tried), *(word for place in places for word in ("--place", str(place))))
+
+
+def wall_for(config: ExecutorConfig, desired: DesiredJob, environment: Ready) -> Wall | None:
+    """Return the wall of a job's processes on this host, and make its folder for temporary files; None: no wall.
+
+    Raises NoUserError.
+    """
     if config.isolation == "shared":
         return None
+    job, attempt, launch = desired.job, desired.attempt, desired.launch
     folder = Path(launch.folder).parent
     of_owner = folder.parent if folder.parent.name == _TRAININGS else folder
     given = [environment.given, environment.folder, str(needs_folder(Path(environment.folder)))]
@@ -64,6 +86,7 @@ def wall_for(config: ExecutorConfig, job: int, attempt: int, launch: LaunchSpec,
         writable=(launch.folder, launch.code_folder, str(own_folder(launch)), *map(str, config.training_writes)),
         temporary=str(temporary),
         closed_ports=tuple(sorted({*config.closed_ports, *closed_ports(config.broker_url)})),
+        user=None if config.user_ids is None else user_of(config.user_ids, desired),
     )
 
 

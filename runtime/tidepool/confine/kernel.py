@@ -6,16 +6,22 @@ import platform
 
 __all__ = [
     "NEW_MOUNTS",
+    "NEW_PROCESSES",
     "NEW_USER",
+    "act_on_files_as",
     "add_port_rule",
     "add_rule",
+    "bounding_set",
     "capabilities",
     "capset",
     "clone_tree",
     "create_ruleset",
     "drop_from_bounding_set",
+    "join",
     "landlock_abi",
     "machine",
+    "make_readable_to_itself",
+    "map_users",
     "mount",
     "move_tree",
     "no_new_privileges",
@@ -27,6 +33,7 @@ __all__ = [
 
 NEW_MOUNTS = 0x00020000
 NEW_USER = 0x10000000
+NEW_PROCESSES = 0x20000000
 
 # The numbers of these calls are the same on all architectures.
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
@@ -36,10 +43,11 @@ _AT_FDCWD = -100
 _AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
 _MOVE_FROM_EMPTY_PATH = 0x4
-_ATTRIBUTE_READ_ONLY = 0x1
+_ATTRIBUTE_READ_ONLY, _ATTRIBUTE_NO_SETUID, _ATTRIBUTE_NO_DEVICES, _ATTRIBUTE_MAPPED = 0x1, 0x2, 0x4, 0x100000
 _RULE_PATH_BENEATH, _RULE_NET_PORT = 1, 2
 _VERSION_FLAG = 1
-_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_CAP_AMBIENT = 24, 38, 22, 47
+_PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_CAP_AMBIENT = 23, 24, 38, 22, 47
+_PR_SET_DUMPABLE = 4
 _AMBIENT_CLEAR_ALL = 4
 _SECCOMP_FILTER = 2
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -71,6 +79,12 @@ def create_ruleset(files: int, ports: int, scopes: int, size: int) -> int:
     """Return the descriptor of a ruleset. size: bytes of its attributes that the kernel knows, 8, 16 or 24."""
     attributes = (ctypes.c_uint64 * 3)(files, ports, scopes)
     return _checked(_syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0), "landlock_create_ruleset")
+
+
+def act_on_files_as(user: int, group: int) -> None:
+    """Have this thread open and make files as another user, with its other rights as before."""
+    _libc.setfsgid(ctypes.c_uint32(group))
+    _libc.setfsuid(ctypes.c_uint32(user))
 
 
 def add_rule(ruleset: int, descriptor: int, allowed: int) -> None:
@@ -105,6 +119,11 @@ def unshare(flags: int) -> None:
     _checked(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
+def join(descriptor: int, kind: int) -> None:
+    """Enter an open namespace; of processes, what this process forks from now on enters it."""
+    _checked(_libc.setns(descriptor, ctypes.c_int(kind)), "setns")
+
+
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     words = (source.encode(), os.fsencode(target), kind.encode())
     _checked(_libc.mount(*words, ctypes.c_ulong(flags), options.encode() or None), "mount", target)
@@ -131,6 +150,14 @@ def set_read_only(path: str | int, *, recursive: bool = True) -> None:
     _checked(_syscall(_MOUNT_SETATTR, *place, flags, attributes, ctypes.c_size_t(32)), "mount_setattr", str(path))
 
 
+def map_users(tree: int, namespace: int) -> None:
+    """Show owners in a copy of mounts as a user namespace maps them; no program or device in it has any effect."""
+    wanted = _ATTRIBUTE_MAPPED | _ATTRIBUTE_NO_SETUID | _ATTRIBUTE_NO_DEVICES
+    attributes = (ctypes.c_uint64 * 4)(wanted, 0, 0, namespace)
+    flags = _AT_RECURSIVE | _AT_EMPTY_PATH
+    _checked(_syscall(_MOUNT_SETATTR, tree, b"", flags, attributes, ctypes.c_size_t(32)), "mount_setattr")
+
+
 def capabilities() -> int:
     """Return the effective capabilities of this process, a bit for each."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
@@ -152,6 +179,16 @@ def drop_from_bounding_set(kept: int) -> None:
     for number in range(64):
         if not kept >> number & 1 and _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
             return  # the first number that the kernel does not know
+
+
+def bounding_set() -> int:
+    """Return the capabilities that programs can gain by being executed, a bit for each."""
+    return sum(1 << number for number in range(64) if _libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) == 1)
+
+
+def make_readable_to_itself() -> None:
+    """Let processes of this user read this one's records in /proc again. A change of the user ends that."""
+    _checked(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0), "prctl")
 
 
 def machine() -> str:

@@ -6,8 +6,9 @@ from typing import Any, Literal, Self
 
 __all__ = ["Abilities", "Level", "Standing", "standing_of"]
 
-#: shared: trainings are not kept apart. walled: one user for all, each training behind a wall.
-Level = Literal["shared", "walled"]
+#: shared: trainings are not kept apart. walled: one user for all, each training behind a wall. separate: behind walls
+#: as well, and those of each person are a user of their own, each in a process space of its own.
+Level = Literal["shared", "walled", "separate"]
 
 #: Versions of Landlock since which it keeps processes from TCP ports, and from signals and abstract sockets.
 PORTS_ABI, SCOPES_ABI = 4, 6
@@ -25,6 +26,9 @@ class Abilities:
     why_no_mounts: str = ""
     #: Whether calls of the kernel can be filtered.
     calls: bool = False
+    #: Whether trainings can be users of their own.
+    users: bool = False
+    why_no_users: str = "it was not tried"
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
@@ -60,4 +64,4 @@ def standing_of(abilities: Abilities) -> Standing:
         )
     if not abilities.calls:
         lacks.append("Trainings share the keys that the kernel keeps for this user: it filters no calls (seccomp).")
-    return Standing("walled", tuple(lacks))
+    return Standing("separate" if abilities.users and abilities.mounts else "walled", tuple(lacks))

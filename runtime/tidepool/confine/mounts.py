@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tidepool.confine import kernel
+from tidepool.confine.identity import map_owner, owner_namespace
 from tidepool.confine.wall import Wall, is_within, outer
 
 __all__ = ["SERVICES", "TEMPORARY", "drop_capabilities", "enter_view", "kept_services"]
@@ -38,22 +39,32 @@ def enter_view(wall: Wall, hidden: Sequence[str], shown: Sequence[str]) -> None:
 
     wall: resolved. hidden: places to cover. shown: places that stay readable below covered ones.
     """
+    own = [*wall.readable, *wall.writable]
+    if wall.user is not None:
+        hidden = [*hidden, *_closed_to_others([*shown, *own])]
     _leave_mounts()
     kernel.mount("", "/", "", _SLAVE | _RECURSIVE)
     covered = sorted(_existing([*outer([*hidden, SERVICES, _SHARED_MEMORY]), *TEMPORARY]))
     below = [place for place in [*shown, *kept_services()] if any(is_within(place, each) for each in covered)]
+    if wall.user is not None:  # places that only the forkserver's user may read are to be readable
+        below = [*{*below, *filter(_is_ours, wall.readable)}]
     closed = [*_existing(below), *(_existing(_KERNEL_SETTINGS) if os.geteuid() == 0 else [])]
     view = {place: kernel.clone_tree(place) for place in [*closed, *_existing([*wall.writable, *_WRITABLE])]}
     spare = {place: kernel.clone_tree(wall.temporary) for place in covered if place in TEMPORARY}
+    if wall.user is not None:
+        with owner_namespace(wall.user) as namespace:
+            for place, tree in [*((place, view[place]) for place in own if place in view), *spare.items()]:
+                if place in spare or _is_ours(place):
+                    map_owner(tree, namespace, place)
     spare |= {place: kernel.clone_tree(os.devnull) for place in covered if not os.path.isdir(place)}
     for place in {*closed} - {*wall.writable}:
         kernel.set_read_only(view[place])
     kernel.set_read_only("/")
     for place in sorted({*covered, *view}):  # outer ones first: a place may hide one that it is in, or show one
         if place in covered:
-            _cover(place, spare.get(place))
+            _cover(place, spare.get(place), wall.user)
         if place in view:
-            _attach(view[place], place)
+            _attach(view[place], place, wall.user)
     for place in covered:
         if place not in spare and place != _SHARED_MEMORY:
             kernel.set_read_only(place, recursive=False)
@@ -79,11 +90,24 @@ def _leave_mounts() -> None:
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
+def _closed_to_others(places: Iterable[str]) -> list[str]:
+    """Return the folders around places that other users cannot pass; covered, what is shown below them is in reach."""
+    closed = set()
+    for place in places:
+        around = [str(parent) for parent in reversed(Path(place).parents)]
+        closed.update(next(([parent] for parent in around if not os.stat(parent).st_mode & 0o001), []))
+    return sorted(closed)
+
+
+def _is_ours(place: str) -> bool:
+    return os.stat(place).st_uid == os.geteuid()
+
+
 def _existing(places: Iterable[str]) -> list[str]:
     return [place for place in places if os.path.exists(place)]
 
 
-def _cover(place: str, tree: int | None) -> None:
+def _cover(place: str, tree: int | None, user: int | None) -> None:
     if tree is not None:
         if os.path.lexists(place):  # else it is out of sight already, in an outer place that is covered
             kernel.move_tree(tree, place)
@@ -91,16 +115,31 @@ def _cover(place: str, tree: int | None) -> None:
     elif place == _SHARED_MEMORY:
         kernel.mount("tmpfs", place, "tmpfs", 0, "mode=1777")
     else:
-        os.makedirs(place, exist_ok=True)  # a hidden folder among temporary files, which are covered already
+        _make(place, user, is_folder=True)  # a hidden folder among temporary files, which are covered already
         kernel.mount("tmpfs", place, "tmpfs", 0, "mode=0755,size=1m")
 
 
-def _attach(tree: int, place: str) -> None:
+def _attach(tree: int, place: str, user: int | None) -> None:
     if not os.path.lexists(place):
-        is_folder = os.path.isdir(f"/proc/self/fd/{tree}")
-        folder = place if is_folder else os.path.dirname(place)
-        os.makedirs(folder, exist_ok=True)
-        if not is_folder:
-            os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
+        _make(place, user, is_folder=os.path.isdir(f"/proc/self/fd/{tree}"))
     kernel.move_tree(tree, place)
     os.close(tree)
+
+
+def _make(place: str, user: int | None, *, is_folder: bool) -> None:
+    """Make a place to mount at, as the user of the view: none but that one can make files where owners are mapped."""
+    ours = os.geteuid(), os.getegid()
+    folder, missing = place if is_folder else os.path.dirname(place), []
+    while not os.path.lexists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    is_mapped = user is not None and os.stat(folder).st_uid == user
+    try:
+        if user is not None and is_mapped:
+            kernel.act_on_files_as(user, user)
+        for each in reversed(missing):
+            os.mkdir(each, 0o755)
+        if not is_folder:
+            os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
+    finally:
+        kernel.act_on_files_as(*ours)

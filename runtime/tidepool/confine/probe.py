@@ -5,20 +5,33 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tidepool.confine import calls, kernel
+from tidepool.confine import calls, kernel, processes
+from tidepool.confine.identity import become
 from tidepool.confine.landlock import Rules
 from tidepool.confine.levels import Abilities
 from tidepool.confine.mounts import enter_view
+from tidepool.confine.surround import python_folders
 from tidepool.confine.wall import Wall
 
-__all__ = ["probe"]
+__all__ = ["Apart", "probe"]
 
 _LANDLOCK_WORDS = {
     errno.ENOSYS: "Its kernel has no Landlock: Linux 5.13 is the first with it.",
     errno.EOPNOTSUPP: "Landlock is off in its kernel: add landlock to the boot option lsm=.",
+}
+#: Capabilities without which trainings cannot be users of their own, by their numbers in linux/capability.h.
+_RIGHTS = {
+    "CAP_KILL": 5,
+    "CAP_SETGID": 6,
+    "CAP_SETUID": 7,
+    "CAP_SETPCAP": 8,
+    "CAP_SYS_PTRACE": 19,
+    "CAP_SYS_ADMIN": 21,
 }
 #: Settings that forbid user namespaces to ordinary users, by the value that does.
 _FORBIDDING = {
@@ -28,8 +41,16 @@ _FORBIDDING = {
 }
 
 
-def probe() -> Abilities:
-    """Return what this process can do. It has one thread."""
+@dataclass(frozen=True)
+class Apart:
+    """A user that trainings could be, and the folders in which it is to write."""
+
+    user: int
+    places: tuple[str, ...]
+
+
+def probe(apart: Apart | None = None) -> Abilities:
+    """Return what this process can do. It has one thread. apart: try whether trainings can be users of their own."""
     landlock, why_no_landlock = _landlock()
     with tempfile.TemporaryDirectory() as folder:
         why_no_mounts = _tried(lambda: _try_mounts(os.path.realpath(folder)))
@@ -42,7 +63,51 @@ def probe() -> Abilities:
         not why_no_mounts,
         f"{why_no_mounts}{_forbidding_setting()}" if why_no_mounts else "",
         can_filter and not why_no_calls,
+        **({} if apart is None else _users(apart)),
     )
+
+
+def _users(apart: Apart) -> dict[str, Any]:
+    why = _missing_right() or _tried(lambda: _try_user(apart))
+    return {"users": not why, "why_no_users": why}
+
+
+def _missing_right() -> str:
+    has = kernel.capabilities()
+    missing = [name for name, number in _RIGHTS.items() if not has >> number & 1]
+    return f"its executor lacks {', '.join(missing)}" if missing else ""
+
+
+def _try_user(apart: Apart) -> None:
+    """Do what a shim does, in folders of its own in each place. Raises OSError."""
+    with ExitStack() as stack:
+        own = [stack.enter_context(tempfile.TemporaryDirectory(prefix=".try-", dir=place)) for place in apart.places]
+        with tempfile.TemporaryDirectory() as temporary:
+            wall = Wall((), (), tuple(map(os.path.realpath, own)), os.path.realpath(temporary), user=apart.user)
+            if why := _tried(lambda: _be_user(wall, apart.user), is_apart=True):
+                raise OSError(0, why)
+            for file in (Path(place, "file") for place in own):
+                if file.stat().st_uid != os.geteuid():
+                    raise OSError(0, f"what trainings write would be another user's: {file.parent.parent}")
+
+
+def _be_user(wall: Wall, user: int) -> None:
+    python_before = python_folders()
+    enter_view(wall, [], python_folders())
+    processes.enter_own_view()
+    become(user)
+    if os.getpid() != 1 or os.readlink("/proc/self") != "1":
+        raise OSError(0, "it has no process space of its own")
+    for place in wall.writable:
+        try:
+            Path(place, "file").touch()
+        except OSError as error:
+            raise OSError(
+                0, f"the users of trainings cannot write in {Path(place).parent} ({error.strerror})"
+            ) from None
+    for entry in python_before:
+        if not os.access(entry, os.R_OK):
+            raise OSError(0, f"its Python is in {entry}, which other users cannot read")
 
 
 def _landlock() -> tuple[int, str]:
@@ -81,10 +146,10 @@ def _try_calls(machine: str) -> None:
     calls.apply(machine, has_closed_ports=True)
 
 
-def _tried(attempt: Callable[[], None]) -> str:
+def _tried(attempt: Callable[[], None], *, is_apart: bool = False) -> str:
     """Return why the attempt failed in a child process; "": it did not."""
     receiving, sending = os.pipe()
-    pid = os.fork()
+    pid = processes.fork(is_apart=is_apart)
     if pid == 0:
         try:
             attempt()

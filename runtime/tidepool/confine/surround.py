@@ -1,5 +1,6 @@
 """Build a wall around this process, and so around all that it starts."""
 
+import errno
 import os
 import site
 import sys
@@ -7,14 +8,15 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from tidepool.confine import calls, kernel
+from tidepool.confine import calls, kernel, processes
+from tidepool.confine.identity import become
 from tidepool.confine.landlock import DEVICE, LIST, PROCESSES, READ, WRITE, Rules, port_rules
 from tidepool.confine.levels import Abilities
 from tidepool.confine.mounts import SERVICES, TEMPORARY, drop_capabilities, enter_view, kept_services
 from tidepool.confine.wall import Wall, is_within, with_targets, without
 from tidepool.env import program_folders, use_temporary_folder
 
-__all__ = ["prepare", "surround"]
+__all__ = ["prepare", "python_folders", "surround"]
 
 #: Folders that every program needs to read.
 _SYSTEM = (
@@ -55,17 +57,28 @@ def prepare(wall: Wall, abilities: Abilities) -> None:
     port_rules(abilities.landlock, _ports(wall))
 
 
-def surround(wall: Wall, abilities: Abilities) -> None:
-    """Put this process behind the wall, as far as the kernel can, for good. It has one thread. Raises OSError."""
+def surround(wall: Wall, abilities: Abilities, *, is_apart: bool = False) -> None:
+    """Put this process behind the wall, as far as the kernel can, for good. It has one thread. Raises OSError.
+
+    is_apart: it is the first process of a space of its own.
+    """
     os.makedirs(wall.temporary, mode=0o700, exist_ok=True)  # a container does not have the one that its host has
     wall = wall.resolved()
     system, python = _common(wall.hidden, abilities.mounts)
     readable = [*python, *_shown(wall.readable, wall.hidden)]
     if abilities.mounts:
         enter_view(wall, [*wall.hidden, *_private()], readable)
-    kernel.no_new_privileges()
-    drop_capabilities()
+    outside = None
+    if wall.user is None:
+        kernel.no_new_privileges()
+        drop_capabilities()
+    else:
+        outside = processes.enter_own_view() if is_apart else None
+        become(wall.user)
+        _require_writable([*wall.writable, TEMPORARY[0]])
     rules = Rules(abilities.landlock)
+    if outside is not None:
+        rules.allow(f"/proc/self/fd/{outside}", READ)
     for place in (*system, *readable):
         rules.allow(place, READ)
     # A view covers what is hidden in a place; without one, the place is taken to pieces.
@@ -82,6 +95,14 @@ def surround(wall: Wall, abilities: Abilities) -> None:
     use_temporary_folder(TEMPORARY[0] if abilities.mounts else wall.temporary)
 
 
+def _require_writable(places: Iterable[str]) -> None:
+    for place in places:
+        if os.path.exists(place) and not os.access(place, os.W_OK):
+            raise PermissionError(
+                errno.EACCES, "the training's user may not write there: the pool is another user's", place
+            )
+
+
 def _ports(wall: Wall) -> tuple[int, ...]:
     return tuple(sorted(wall.closed_ports))
 
@@ -95,14 +116,14 @@ def _common(hidden: tuple[str, ...], mounts: bool) -> tuple[list[str], list[str]
     """
     private = [] if mounts else _private()
     system = [part for place in _SYSTEM for part in without(os.path.realpath(place), [*hidden, *private], _children)]
-    return system, _shown(_python(), hidden)
+    return system, _shown(python_folders(), hidden)
 
 
 def _private() -> list[str]:
     return [os.path.realpath(place) for place in _PRIVATE if os.access(place, os.R_OK)]
 
 
-def _python() -> list[str]:
+def python_folders() -> list[str]:
     """Return the folders that this Python and its packages are in, and the programs on its path."""
     places = [sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path, *site.getsitepackages()]
     places += [str(Path(sys.executable).resolve().parent), str(Path(__file__).parents[2])]

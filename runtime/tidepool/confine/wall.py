@@ -21,13 +21,21 @@ class Wall:
     temporary: str
     #: TCP ports to which no process may connect, on any machine.
     closed_ports: tuple[int, ...] = ()
+    #: User and group, of the same number, that the processes become; None: they stay who their parent is.
+    user: int | None = None
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the wall of a request. Raises KeyError or TypeError."""
         names = ("hidden", "readable", "writable")
         places = {name: tuple(str(place) for place in values[name]) for name in names}
-        return cls(**places, temporary=str(values["temporary"]), closed_ports=tuple(map(int, values["closed_ports"])))
+        user = values.get("user")
+        return cls(
+            **places,
+            temporary=str(values["temporary"]),
+            closed_ports=tuple(map(int, values["closed_ports"])),
+            user=None if user is None else int(user),
+        )
 
     def resolved(self) -> "Wall":
         """Return the wall without what does not exist. A path with links is there as it is and without them."""
@@ -37,6 +45,7 @@ class Wall:
             tuple(with_targets(self.writable)),
             os.path.realpath(self.temporary),
             self.closed_ports,
+            self.user,
         )
 
 

@@ -148,6 +148,8 @@ class DesiredJob(msgspec.Struct, frozen=True):
     #: Secrets of users that the script gets, encrypted for this host, and a sentence on why it cannot have them, or "".
     user_secrets: str = ""
     user_secrets_problem: str = ""
+    #: Number of the owner among the users of the site, from 1 on; 0: a former release sends none.
+    owner_number: int = 0
 
 
 class Sync(msgspec.Struct, frozen=True):

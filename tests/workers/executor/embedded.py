@@ -95,6 +95,8 @@ class Host:
     lifeline_fd: int | None = None
     #: The socket of a warm forkserver that this host finds; None: it starts its own.
     warm_forkserver: Path | None = None
+    #: Further variables of the executor.
+    environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     revision: int = 0
     #: The newest desired state, which is said again and again, as the control plane does: an old message says nothing.
@@ -118,6 +120,7 @@ class Host:
             "TIDEPOOL_VIRTUAL_SLOTS": "4",
             "TIDEPOOL_ADDRESS": "127.0.0.1",
             **lifeline,
+            **self.environment,
         }
         with (self.home / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(

@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from tidepool.confine.levels import Abilities
 from tidepool.env import site_of
@@ -88,14 +89,15 @@ def test_the_home_is_hidden_and_a_jobs_own_folders_are_not(config: ExecutorConfi
     job = tmp_path / "results" / "alice" / "batchworkdir" / "7"
     job.mkdir(parents=True)
     launch = launch_spec(job, "", data_dir="/data/given", data_folders=["/data/picked"])
-    wall = wall_for(config, 7, 1, launch, Ready())
+    desired = msgspec.structs.replace(desired_job(launch, [0]), job=7)
+    wall = wall_for(config, desired, Ready())
     assert wall is not None
     assert wall.hidden == (str(tmp_path),)
     assert wall.readable[:3] == (str(job.parent), "/data/given", "/data/picked")
     assert wall.writable == (launch.folder, launch.code_folder, str(job / ".own"))
     assert wall.closed_ports == (6390,)
     assert Path(wall.temporary).stat().st_mode & 0o777 == 0o700
-    assert wall_for(replace(config, isolation="shared"), 7, 1, launch, Ready()) is None
+    assert wall_for(replace(config, isolation="shared"), desired, Ready()) is None
 
 
 def test_a_host_without_walls_runs_nothing_unless_its_operator_says_so(config: ExecutorConfig) -> None:
