@@ -46,7 +46,7 @@ def preview_group_change(group: InstanceGroup, given: Mapping[str, Any], user: U
     for column, value in columns.items():
         if column not in LINKS:
             setattr(changed, column, value)
-    now = snapshot(timezone.now(), measures=True)
+    now = snapshot(timezone.now(), measures=True, levels={changed.least_isolation})
     after = with_group(now, view := group_view(changed))
     compared = Comparison(()) if view in now.groups else compare(now, after)
     known = speeds(now, after, compared.changes)

@@ -96,7 +96,8 @@ class CycleResult:
                 for job, refs in jobs.items():
                     count = len(refs) if classes is None else sum(group.resource_group in classes[ref] for ref in refs)
                     foreign |= {job: count} if count else {}
-        return OtherGroups(self.views, foreign, absent_hosts(self._free_out_of_service, group.resource_group))
+        absent = absent_hosts(self._free_out_of_service, self.index.snapshot.slots if group.part_of else (), group)
+        return OtherGroups(self.views, foreign, absent)
 
     @cached_property
     def _free_out_of_service(self) -> list[SlotView]:

@@ -76,6 +76,9 @@ class GroupView:
     borrows: bool = True
     #: Whether other groups may use the free slots of its quota.
     lends: bool = True
+    #: Resource group of which `resource_group` is the part whose hosts keep trainings apart as the group demands; "":
+    #: it takes any host.
+    part_of: str = ""
     #: Seconds for which a job may keep what another group takes back.
     reclaim_grace_seconds: int = 0
     #: Seconds for which a job runs before it may be stopped; it may be shrunk at any time.

@@ -197,6 +197,8 @@ def _note_facts(host: Host, report: Report, now: datetime) -> set[str]:
         "reported_at": report.at,
         "applied_revision": report.applied_revision,
     }
+    if not report.facts.isolation:  # an executor that has just begun does not know yet
+        del columns["isolation"], columns["isolation_lacks"]
     for name, value in columns.items():
         setattr(host, name, value)
     return {*columns}

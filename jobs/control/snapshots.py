@@ -15,6 +15,7 @@ from models_registry.models import RegisteredModelVersion
 from scheduling.policies.kind_ratios import medians
 from scheduling.snapshot import Aim, GroupView, JobView, KindRatio, PolicyName, SlotRef, SlotView, Snapshot
 from workers.group_rules import Offer, offer_of
+from workers.isolation import ANY, part_of, with_parts
 from workers.models import Host, ResourceGroup, Slot
 
 __all__ = ["former_hosts", "group_view", "offers", "snapshot"]
@@ -33,18 +34,26 @@ _JOB_VIEW = (
 
 
 def snapshot(
-    now: datetime, cycle: int = 0, *, instead: Mapping[int, Offer] | None = None, measures: bool = False
+    now: datetime,
+    cycle: int = 0,
+    *,
+    instead: Mapping[int, Offer] | None = None,
+    measures: bool = False,
+    levels: Collection[str] = (),
 ) -> Snapshot:
     """Return everything that the scheduler decides about, in its current state.
 
     instead: id of a resource group -> its hypothetical offer, for previews.
     measures: include profiles of all jobs, not only of those in groups whose policy uses them.
+    levels: of isolation that a group might demand, besides those that some do.
     """
     groups = InstanceGroup.objects.select_related("resource_group").order_by("name")
     claims = list(SlotClaim.objects.open().order_by().values_list("slot", "job", "vacating_at", "claimed_at"))
     jobs = _job_views(claims, {group.name for group in groups if group.minimum_run_seconds})
     measuring = {group.name for group in groups if measures or group.policy == InstanceGroup.Policy.GOODPUT}
-    slots, views = _slot_views(claims, instead or {}), with_measures(jobs, measuring, _held_since(claims), now)
+    demanded = {*levels, *(group.least_isolation for group in groups)} - {ANY}
+    slots = _slot_views(claims, instead or {}, demanded)
+    views = with_measures(jobs, measuring, _held_since(claims), now)
     return Snapshot(
         at=now.timestamp(),
         cycle=cycle,
@@ -69,7 +78,8 @@ def group_view(group: InstanceGroup) -> GroupView:
     assert group.policy in get_args(PolicyName)
     return GroupView(
         name=group.name,
-        resource_group=group.resource_group.name,
+        resource_group=part_of(group.resource_group.name, group.least_isolation),
+        part_of="" if group.least_isolation == ANY else group.resource_group.name,
         policy=cast(PolicyName, str(group.policy)),
         preemption=group.preemption,
         quota=group.quota,
@@ -84,18 +94,20 @@ def group_view(group: InstanceGroup) -> GroupView:
     )
 
 
-def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> tuple[SlotView, ...]:
+def _slot_views(
+    open_claims: Iterable[_Claim], instead: Mapping[int, Offer], levels: Collection[str]
+) -> tuple[SlotView, ...]:
     # Values instead of models: each cycle reads all slots and jobs, which are very many.
     hosts = list(Host.objects.all())
     # Hosts that have left are missed, but not those that are removed from the lists.
     offered_by = offers([host for host in hosts if host.removed_at is None], instead, were_there=True)
     claims = {slot: (job, vacating_at is not None) for slot, job, vacating_at, _ in open_claims}
     former = former_hosts(hosts)
-    by_host = {host.pk: (host.name, _state_of(host, former), offered_by[host.name]) for host in hosts}
+    by_host = {host.pk: (host, _state_of(host, former), offered_by[host.name]) for host in hosts}
     views = []
     columns = ("pk", "host", "index", "device_model", "sick_since")
-    for pk, host, index, device, sick_since in Slot.objects.order_by().values_list(*columns):
-        name, state, offered = by_host[host]
+    for pk, host_pk, index, device, sick_since in Slot.objects.order_by().values_list(*columns):
+        host, state, offered = by_host[host_pk]
         names = tuple(group for group, count in offered if index < count)
         held_by, vacating = claims.get(pk, (None, False))
         if not names and held_by is None:
@@ -106,7 +118,8 @@ def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> 
         # Ranks that a former release took over when it came back know the handshake.
         claimable = (state == Host.State.ONLINE and not is_sick) or (state in (Host.State.LOST, _FORMER) and is_kept)
         out = state.lower() if state != Host.State.ONLINE else "sick" if is_sick else ""
-        views.append(SlotView(SlotRef(name, index), names, claimable, held_by, vacating, device, out))
+        names = with_parts(host, names, levels) if levels else names
+        views.append(SlotView(SlotRef(host.name, index), names, claimable, held_by, vacating, device, out))
     return tuple(sorted(views, key=lambda view: view.ref))
 
 

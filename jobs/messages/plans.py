@@ -249,6 +249,7 @@ _OUT = {
     "unwalled": "cannot keep trainings apart",
     "former": "is of a former release, whose processes cannot join the trainings that run now, and has to be upgraded",
     "sick": "has faulty GPUs",
+    "open": "does not keep trainings apart as the group demands",
     "": "is out of service",
 }
 

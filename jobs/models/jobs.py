@@ -33,6 +33,11 @@ class InstanceGroup(models.Model):
         EVEN = "even"
         USED = "used"
 
+    class Isolation(models.TextChoices):
+        ANY = "", "Any"
+        WALLED = "walled", "Walls"
+        SEPARATE = "separate", "Users of their own"
+
     class State(models.TextChoices):
         #: Created but not deployed: submissions are refused.
         REGISTERED = "REGISTERED"
@@ -71,7 +76,9 @@ class InstanceGroup(models.Model):
     #: Whether the group may use more than its quota, and whether other groups may use its unused quota.
     borrows = models.BooleanField(default=True)
     lends = models.BooleanField(default=True)
-    #: Recorded only; they take effect only under isolation.
+    #: Level of isolation that a host needs for its trainings; "": any host will do. See `workers.isolation`.
+    least_isolation = models.CharField(max_length=8, choices=Isolation, blank=True, default="", db_default="")
+    #: Recorded only; they have no effect.
     execution_user = models.CharField(max_length=64, blank=True, default="")
     deployment_directory = models.CharField(max_length=4096, blank=True, default="")
     #: Users who may submit to this group. Empty: every user.

@@ -86,7 +86,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("SPARK_EGO_FREE_SLOTS_IDLE_TIMEOUT", _RELEASED_AT_ONCE),
     Parameter("SPARK_EGO_CONF_DIR_EXTRA", "Spark is not used."),
     Parameter("SPARK_EGO_AUTH_MODE", "users log in to the site, and scripts use its tokens."),
-    Parameter("SPARK_EGO_IMPERSONATION", "the execution user takes effect only under isolation."),
+    Parameter("SPARK_EGO_IMPERSONATION", "the execution user has no effect."),
     Parameter("SPARK_EGO_APP_MAX_IN_CACHE", _PAGED_LISTS),
     Parameter("SPARK_EGO_APPS_MAX_RESULTS_NUM", _PAGED_LISTS),
     Parameter("SPARK_EGO_APPS_MAX_SEARCH_NUM", _PAGED_LISTS),

@@ -50,7 +50,7 @@ def _priority(column: str, label: str, help: str) -> Term:
     return Term(column, label, help, of_group_admins=True, least=1, most=MAX_PRIORITY)
 
 
-_RECORDED: Final = "Recorded. It takes effect only under isolation."
+_RECORDED: Final = "Recorded. It has no effect."
 
 TERMS: Final = (
     Term("description", "Description"),
@@ -119,6 +119,12 @@ TERMS: Final = (
         of_group_admins=True,
     ),
     Term(
+        "least_isolation",
+        "Least isolation",
+        "What a host has to keep trainings apart by: walls, or walls and users of their own. Trainings wait rather "
+        "than run on other hosts.",
+    ),
+    Term(
         "quota",
         "Quota",
         "GPUs that the group gets whenever it needs them. Empty: no quota; it only uses spare GPUs.",
@@ -156,7 +162,12 @@ _AIMS = {
     InstanceGroup.Aim.EVEN: "even speed-ups",
     InstanceGroup.Aim.USED: "least usage first",
 }
-_IN_WORDS: dict[str, Mapping[Any, str]] = {"policy": _POLICIES, "aim": _AIMS}
+_ISOLATION = {
+    InstanceGroup.Isolation.ANY: "any",
+    InstanceGroup.Isolation.WALLED: "walls",
+    InstanceGroup.Isolation.SEPARATE: "users of their own",
+}
+_IN_WORDS: dict[str, Mapping[Any, str]] = {"policy": _POLICIES, "aim": _AIMS, "least_isolation": _ISOLATION}
 _NOTHING = {"quota": "no quota", "members": "everybody", "admins": "nobody"}
 
 

@@ -84,6 +84,24 @@ def waits(pool: tuple[SlotView, ...], *jobs: JobView, policy: Policy = "fairshar
     return text_for(lines(schedule(Snapshot(0.0, (group(policy),), pool, jobs)))[jobs[-1].id])
 
 
+def test_names_the_hosts_that_do_not_keep_trainings_apart_enough() -> None:
+    pool = tuple(
+        replace(slot, resource_groups=("rg", "rg (apart)")) if slot.ref.host == "h1" else slot for slot in slots(2, 4)
+    )
+    demanding = group(rg="rg (apart)", part_of="rg")
+    wide, narrow = job(1, least=4), job(2, least=2, most=2)
+    plan = lines(schedule(Snapshot(0.0, (demanding,), pool, (wide,))))
+    assert text_for(plan[1]) == (
+        "Needs 4 GPUs at once: its group has 2 to share now; h2 (4 GPUs) does not keep trainings apart as the group "
+        "demands."
+    )
+    assert {ref.host for ref in lines(schedule(Snapshot(0.0, (demanding,), pool, (narrow,))))[2].claim} == {"h1"}
+    drained = out(pool, h1="draining", h2="lost")
+    assert text_for(lines(schedule(Snapshot(0.0, (demanding,), drained, (wide,))))[1]).endswith(
+        "; h1 (2 GPUs) is draining and h2 (4 GPUs) does not report."
+    )
+
+
 def test_names_the_hosts_with_which_it_would_start() -> None:
     eight = job(1, least=8, elastic=False)
     assert waits(out(slots(4, 4), h2="draining"), eight) == (

@@ -60,7 +60,12 @@ _AIMS: Final = [
     (InstanceGroup.Aim.EVEN, "Even: equal speed-ups"),
     (InstanceGroup.Aim.USED, "Used: fewest GPU-hours first"),
 ]
-_CHOICES: Final[Mapping[str, Any]] = {"policy": _POLICIES, "aim": _AIMS}
+_ISOLATION: Final = [
+    (InstanceGroup.Isolation.ANY, "Any"),
+    (InstanceGroup.Isolation.WALLED, "Walls"),
+    (InstanceGroup.Isolation.SEPARATE, "Walls, and users of their own"),
+]
+_CHOICES: Final[Mapping[str, Any]] = {"policy": _POLICIES, "aim": _AIMS, "least_isolation": _ISOLATION}
 
 
 class UserNamesField(forms.CharField):
@@ -133,7 +138,7 @@ def _field_of(term: Term) -> forms.Field:
         case models.ManyToManyField():
             return UserNamesField(required=False, **shown)
         case _ if column.choices:
-            return forms.ChoiceField(choices=_CHOICES[term.column], **shown)
+            return forms.ChoiceField(choices=_CHOICES[term.column], required=not column.blank, **shown)
     return forms.CharField(required=False, max_length=10_000, **shown)
 
 

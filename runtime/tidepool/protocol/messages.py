@@ -90,8 +90,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     linger_seconds: float = LINGER_SECONDS
     #: Parts of each step in `bitwise`, fixed for the job; None in `sum`.
     virtual_ranks: int | None = None
-    #: elastic: a script with a session. fixed, single: one that knows nothing of us, in a process for each slot, or in
-    #: one process that holds all slots, of one host; see `tidepool.gang`.
+    #: elastic: a script with a session. fixed, single: one without, in a process for each slot or for all of one host.
     engine: Literal["elastic", "fixed", "single"] = "elastic"
     #: off: a session does not adapt the batch, whatever its script asks for.
     adaptive: Literal["script", "off"] = "script"
@@ -331,8 +330,7 @@ class MemberMessage(msgspec.Struct, frozen=True):
     written: WrittenCheckpoint | None = None
     #: Restored only.
     restoration: Restoration | None = None
-    #: Profile only: samples of a step, of a rank's micro-batch at most (0: all that it has of a step), and what has
-    #: changed since the message before.
+    #: Profile only: samples of a step, of a rank's micro-batch at most (0: the whole step), and changes since the last.
     batch_size: int = 0
     most_micro_batch: int = 0
     times: list[StepTimes] = []

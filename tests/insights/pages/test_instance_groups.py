@@ -44,7 +44,7 @@ def values() -> dict[str, Any]:
         "name": "sig-2", "description": "", "execution_user": "egoadmin", "deployment_directory": "/home/egoadmin/sig",
         "resource_group": "ComputeHostsGPU", "policy": "fairshare", "preemption": "true", "reclaim_grace_seconds": "10",
         "aim": "soon", "gpu_weights": "", "minimum_run_seconds": "0", "idle_after_seconds": "900",
-        "idle_grace_seconds": "300", "idle_reclaims": "false", "quota": "",
+        "idle_grace_seconds": "300", "idle_reclaims": "false", "least_isolation": "", "quota": "",
         "weight": "1", "borrows": "true", "lends": "true",
         "default_priority": "5000", "lowest_priority": "1", "highest_priority": "10000", "members": "", "admins": "",
         "parameters": "",

@@ -56,7 +56,7 @@ def test_it_is_registered_with_all_its_terms(carol: User, alice: User, gpus: str
         "policy": "priority", "preemption": True, "quota": 3, "weight": 2, "borrows": False, "lends": False,
         "reclaim_grace_seconds": 5, "minimum_run_seconds": 60, "lowest_priority": 10, "default_priority": 20,
         "highest_priority": 30, "execution_user": "egoadmin", "deployment_directory": "/home/egoadmin/sig",
-        "description": "For vision.", "members": ["alice"], "admins": ["carol"],
+        "least_isolation": "separate", "description": "For vision.", "members": ["alice"], "admins": ["carol"],
     }  # fmt: skip
 
     group = create_instance_group(InstanceGroupSpec("vision", gpus, terms=terms), carol)

@@ -6,11 +6,13 @@ from django.utils import timezone
 
 from jobs import actions
 from jobs.control.snapshots import snapshot
+from jobs.messages import text_of
 from jobs.models import InstanceGroup, Job, JobRun, SlotClaim
 from jobs.states import JobState
 from scheduling.plan import PlanReason
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
+from workers.isolation import gives, part_of, with_parts
 from workers.models import Host
 
 pytestmark = pytest.mark.django_db
@@ -71,3 +73,37 @@ def test_trials_stop_for_a_training_and_wait_with_their_reason(
     assert (waiting.state, JobRun.objects.get(job=other).target_slots) == (JobState.PENDING, 4)
     sentence = "Waits: its study has 4 of 8 GPUs for 4 trainings, and counts as one training with priority 5000."
     assert waiting.reason_text == sentence
+
+
+def test_a_group_gets_the_hosts_that_keep_trainings_apart_as_it_demands(
+    cluster: Cluster, submit: Submit, group: InstanceGroup
+) -> None:
+    InstanceGroup.objects.filter(pk=group.pk).update(least_isolation="separate")
+    Host.objects.update(isolation="walled")
+    job = submit(min_slots=1, max_slots=1)
+    cluster.turn(2)
+    job.refresh_from_db()
+    assert job.state == JobState.PENDING
+    assert "does not keep trainings apart as the group demands" in text_of(job.reason_params)
+    apart = Host.objects.order_by("name")[1]
+    Host.objects.filter(pk=apart.pk).update(isolation="separate")
+    cluster.turn(2)
+    assert [claim.slot.host for claim in SlotClaim.objects.filter(job=job)] == [apart]
+
+
+@pytest.mark.parametrize(
+    ("has", "least", "is_enough"),
+    [
+        ("separate", "separate", True),
+        ("separate", "walled", True),
+        ("walled", "walled", True),
+        ("walled", "separate", False),
+        ("shared", "walled", False),
+        ("none", "walled", False),
+        ("", "walled", False),
+    ],
+)
+def test_a_level_contains_those_below(has: str, least: str, is_enough: bool) -> None:
+    assert gives(Host(isolation=has), least) is is_enough
+    names = with_parts(Host(isolation=has), ["gpus"], {least})
+    assert (part_of("gpus", least) in names) is is_enough

@@ -69,7 +69,7 @@ WRITES = {
     "/api/v1/instance-groups/": [
         *("name", "template", "deploy", "parameters", "members", "admins", "description"),
         *("resource_group", "policy", "aim", "preemption", "reclaim_grace_seconds", "minimum_run_seconds"),
-        *("idle_after_seconds", "idle_grace_seconds", "idle_reclaims"),
+        *("idle_after_seconds", "idle_grace_seconds", "idle_reclaims", "least_isolation"),
         *("quota", "weight", "borrows", "lends", "default_priority", "lowest_priority", "highest_priority"),
         *("execution_user", "deployment_directory"),
     ],
