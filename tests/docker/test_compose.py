@@ -123,6 +123,7 @@ def test_the_broker_keeps_what_it_was_told_and_forgets_nothing():
     options = dict(zip(command[1::2], command[2::2], strict=True))
     assert options["--appendonly"] == "yes"
     assert options["--maxmemory-policy"] == "noeviction"
+    assert options["--proto-max-bulk-len"] == "32mb"
     assert options["--aclfile"] == "/run/secrets/broker-users"
 
 

@@ -83,6 +83,8 @@ def broker_command(program: BrokerProgram, socket: Path, data: Path, password: s
         "save": "",
         "maxmemory": "256mb",
         "maxmemory-policy": "noeviction",
+        # Twice the largest message that the intake reads: a host that sends more is cut off before it fills the broker.
+        "proto-max-bulk-len": "32mb",
         "daemonize": "no",
         "requirepass": password,
     }

@@ -3,10 +3,13 @@
 import base64
 import json
 import random
+import socket
 from datetime import timedelta
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
+from django.conf import settings
 from django.db import connection
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
@@ -18,7 +21,7 @@ from core.broker import connect
 from jobs.control import metrics
 from jobs.control.intake import MESSAGE_BYTES, batch_of
 from jobs.control.steady_hosts import SteadyHosts
-from jobs.management.commands.take_reports import store
+from jobs.management.commands.take_reports import store, take_messages
 from jobs.models import Job, Journal, MetricPoint, Rank
 from jobs.states import JobState, RankState
 from tests.jobs.cluster import Cluster, FakeHost
@@ -108,6 +111,25 @@ def test_a_report_of_a_million_entries_is_dropped() -> None:
     huge = {"body": body, "headers": {"task": REPORT}, "properties": {"body_encoding": "base64"}}
     batch = batch_of([json.dumps(huge).encode()])
     assert (batch.reports, len(batch.dropped)) == ([], 1)
+
+
+@pytest.mark.django_db
+def test_a_host_that_sends_a_gigabyte_is_cut_off_and_delays_no_other() -> None:
+    good = FakeHost("gpu-host-1").enroll()
+    with broker() as url, override_settings(TIDEPOOL_BROKER_URL=url):
+        queue = settings.CELERY_TASK_DEFAULT_QUEUE
+        with socket.socket(socket.AF_UNIX) as bad:
+            bad.connect(unquote(urlsplit(url).path))
+            length = 1024**3
+            bad.sendall(f"*3\r\n$5\r\nLPUSH\r\n${len(queue)}\r\n{queue}\r\n${length}\r\n".encode())
+            assert bad.recv(1024).startswith(b"-ERR Protocol error: invalid bulk length")
+            assert bad.recv(1024) == b"", "the broker has closed the connection"
+        # What is just short enough for the broker is too large for the intake.
+        connect().lpush(queue, b" " * (2 * MESSAGE_BYTES))
+        connect().lpush(queue, message(REPORT, good.report()))
+        store(batch_of(take_messages(1)), SteadyHosts())
+    assert Intake.objects.get().dropped == 1
+    assert Host.objects.get().state == Host.State.ONLINE
 
 
 @pytest.mark.django_db
