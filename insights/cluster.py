@@ -1,12 +1,12 @@
 """Every GPU of the cluster with its holder, status and idle time, as all pages draw it."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, F, FilteredRelation, OuterRef, Q, QuerySet, Sum
 from django.utils import timezone
 
 from core.keyset import KeysetPage, Order, keyset_page
@@ -54,10 +54,16 @@ STATUSES = {
     "offline": "offline",
 }
 _SILENT = frozenset({Host.State.OFFLINE, Host.State.LOST})
-#: Columns of a claim that a tile needs; some others of a job take long to read.
+#: Columns of a claim and of a slot that a tile needs; some others take long to read.
 _OF_CLAIM = (
-    *("slot_id", "claimed_at", "trains_from", "trained_until", "vacating_at"),
-    *("job__name", "job__owner__username", "job__run__stepped_at"),
+    *("slot_id", "job_id", "claimed_at", "trains_from", "trained_until", "vacating_at"),
+    *("job__name", "job__owner_id", "job__owner__username", "job__run__stepped_at"),
+)
+_OF_SLOT = (
+    *("index", "device_model", "virtual", "sick_since"),
+    *(f"host__{name}" for name in ("name", "state", "ngpus", "virtual")),
+    *(f"reading__{name}" for name in ("at", "idle_since", "utilisation_percent", "memory_used_bytes")),
+    "reading__memory_total_bytes",
 )
 
 
@@ -82,7 +88,7 @@ def cluster_live(user: Asking) -> dict[str, Any]:
     return {"seq": seq, "state": {}, "append": {}, "hosts": hosts, "counts": counts}
 
 
-def counts_of(statuses: Iterable[str]) -> dict[str, int]:
+def counts_of(statuses: Iterable[str] | Mapping[str, int]) -> dict[str, int]:
     """Return the number of held GPUs, of held GPUs that train, and of GPUs in each status."""
     found = Counter(statuses)
     training = found["busy"] + found["idle"]
@@ -104,31 +110,48 @@ class PoolTotals:
 
 
 def pool_totals() -> PoolTotals:
-    now, statuses, idle, utilisations, present = (
-        timezone.now(),
-        list[str](),
-        list[tuple[datetime, int]](),
-        list[float](),
-        0,
-    )
-    times = ("claimed_at", "trains_from", "trained_until", "job__run__stepped_at")
-    open_claims = SlotClaim.objects.open().order_by().values_list("slot", *times)
-    holders = {
-        slot: _Holder(claimed_at, trains(*trained), stepped_at)
-        for slot, claimed_at, *trained, stepped_at in open_claims
-    }
-    of_slot = ("pk", "host__state", "sick_since", "reading__idle_since", "reading__at", "reading__utilisation_percent")
-    for pk, state, sick_since, *times_idle, percent in slots().filter(index__lt=F("host__ngpus")).values_list(*of_slot):
-        holder = holders.get(pk)
-        status, since = _status(state, sick_since, times_idle, holder, now)
-        statuses.append(status)
-        present += state != Host.State.OFFLINE
-        if holder and percent is not None:
-            utilisations.append(percent)
-        if status == "idle" and since:
-            idle.append((since, pk))
-    mean = sum(utilisations) / len(utilisations) if utilisations else None
-    return PoolTotals(counts_of(statuses), present, mean, [pk for _, pk in sorted(idle)])
+    """Return the sums. The database counts alike GPUs; times are read only of those that may be idle."""
+    now, statuses = timezone.now(), Counter[str]()
+    present = measured = 0
+    utilisation = 0.0
+    pool = _with_holders(slots().filter(index__lt=F("host__ngpus")))
+    kinds = pool.values_list("host__state", "is_sick", "is_held", "is_training").order_by().annotate(
+        Count("pk"), Count("reading__utilisation_percent"), Sum("reading__utilisation_percent")
+    )  # fmt: skip
+    for state, is_sick, is_held, is_training, count, readings, percent in kinds:
+        shown = Host.State.DRAINING if is_sick else state
+        statuses[slot_status(shown, held=is_held, training=is_training, idle_seconds=None)] += count
+        present += count if state != Host.State.OFFLINE else 0
+        if is_held and readings:
+            measured, utilisation = measured + readings, utilisation + percent
+    idle = sorted(_idle(pool, now))
+    # A GPU may have begun to idle between the two queries.
+    moved = min(len(idle), statuses["busy"])
+    statuses["busy"] -= moved
+    statuses["idle"] += moved
+    mean = utilisation / measured if measured else None
+    return PoolTotals(counts_of(statuses), present, mean, [pk for _, pk in idle])
+
+
+def _with_holders(rows: QuerySet[Slot]) -> QuerySet[Any]:
+    """Return slots with their open claim as `holder`, and what a status depends on."""
+    claim = FilteredRelation("claims", condition=Q(claims__released_at=None))
+    training = Q(holder__trains_from__isnull=False, holder__trained_until=None)
+    return rows.select_related(None).annotate(holder=claim).annotate(
+        is_sick=Q(sick_since__isnull=False), is_held=Q(holder__isnull=False), is_training=training
+    )  # fmt: skip
+
+
+def _idle(pool: QuerySet[Any], now: datetime) -> Iterator[tuple[datetime, int]]:
+    """Yield the time since which a GPU is held and idle, and the id of its slot."""
+    times = ("reading__idle_since", "reading__at", "holder__claimed_at", "holder__job__run__stepped_at")
+    heard = Q(is_sick=True) | ~Q(host__state__in=_SILENT)
+    able = pool.filter(heard, is_training=True, reading__idle_since__isnull=False)
+    for pk, idle_since, read_at, claimed_at, stepped_at in able.order_by().values_list("pk", *times):
+        holder = _Holder(claimed_at, True, stepped_at)
+        since = _idle_since((idle_since, read_at), holder)
+        if since is not None and (min(now, read_at) - since).total_seconds() >= IDLE_AFTER_SECONDS:
+            yield since, pk
 
 
 def hosts_with_slots() -> QuerySet[Host]:
@@ -166,10 +189,9 @@ def some_slots(user: Asking, rows: QuerySet[Slot]) -> list[dict[str, Any]]:
 
 def _host_slots(user: Asking, open_claims: QuerySet[SlotClaim], rows: QuerySet[Slot]) -> list[dict[str, Any]]:
     now = timezone.now()
-    named = open_claims.order_by().select_related("job__owner", "job__run").only(*_OF_CLAIM)
-    claims = {claim.slot_id: claim for claim in named}
+    claims = {claim.slot_id: claim for claim in open_claims.order_by().values_list(*_OF_CLAIM, named=True)}
     hosts: dict[str, dict[str, Any]] = {}
-    for slot in rows.order_by("host__name", "index"):
+    for slot in rows.only(*_OF_SLOT).order_by("host__name", "index"):
         host = slot.host
         entry = hosts.setdefault(
             host.name, {"host": host.name, "state": str(host.state), "virtual": host.virtual, "slots": []}
@@ -201,12 +223,8 @@ def _status(
 
     reading: time since which the GPU is idle, and time of the newest reading.
     """
-    idle_since = idle_seconds = None
-    since, read_at = reading
-    if since and read_at and holder:
-        # Count idle time only from the claim on: the holder did not cause what came before. Steps of a small model
-        # may not show in the utilization.
-        idle_since = max(since, holder.claimed_at, holder.stepped_at or holder.claimed_at)
+    read_at, idle_since, idle_seconds = reading[1], _idle_since(reading, holder), None
+    if read_at and idle_since:
         # Up to the newest reading: nobody knows what the GPU does while reports wait.
         idle_seconds = (min(now, read_at) - idle_since).total_seconds()
     # A sick GPU is offered to nobody, and its training moves off, as on a draining host.
@@ -215,13 +233,24 @@ def _status(
     return slot_status(state, held=holder is not None, training=training, idle_seconds=idle_seconds), idle_since
 
 
-def _slot(slot: Slot, claim: SlotClaim | None, user: Asking, now: datetime) -> dict[str, Any]:
+def _idle_since(reading: Sequence[datetime | None], holder: _Holder | None) -> datetime | None:
+    """Return the time since which a holder leaves its GPU idle."""
+    since, read_at = reading
+    if not (since and read_at and holder):
+        return None
+    # Only from the claim on: the holder did not cause what came before. Steps of a small model may not show in the
+    # utilization.
+    return max(since, holder.claimed_at, holder.stepped_at or holder.claimed_at)
+
+
+def _slot(slot: Slot, claim: Any, user: Asking, now: datetime) -> dict[str, Any]:
+    """Return what a tile says. claim: the row of `_OF_CLAIM` that holds the slot; None: it is free."""
     reading = getattr(slot, "reading", None)
-    visible = claim is not None and (is_cluster_admin(user) or claim.job.owner_id == user.pk)
+    visible = claim is not None and (is_cluster_admin(user) or claim.job__owner_id == user.pk)
     holder = None
     if claim is not None:
         training = trains(claim.trains_from, claim.trained_until)
-        holder = _Holder(claim.claimed_at, training, claim.job.run.stepped_at)
+        holder = _Holder(claim.claimed_at, training, claim.job__run__stepped_at)
     times = (reading.idle_since, reading.at) if reading else (None, None)
     status, idle_since = _status(slot.host.state, slot.sick_since, times, holder, now)
     return {
@@ -232,8 +261,8 @@ def _slot(slot: Slot, claim: SlotClaim | None, user: Asking, now: datetime) -> d
         "virtual": slot.virtual,
         "status": status,
         "job": claim.job_id if claim else None,
-        "label": None if claim is None else claim.job.name if visible else ANOTHER_USERS_TRAINING,
-        "owner": claim.job.owner.get_username() if claim and visible else None,
+        "label": None if claim is None else claim.job__name if visible else ANOTHER_USERS_TRAINING,
+        "owner": claim.job__owner__username if claim and visible else None,
         "visible": visible,
         "training": holder is not None and holder.training,
         "vacating": claim is not None and claim.vacating_at is not None,

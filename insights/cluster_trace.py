@@ -190,9 +190,11 @@ def _steps(changes: Iterable[Change], readable: bool) -> list[Step]:
 
 
 def _capacities(start: datetime) -> list[Step]:
-    by_host: dict[int, list[Change]] = defaultdict(list)
-    for point in capacity_since(start):
-        by_host[point.host_id].append(Change(0, point.at, point.slots))
-    steps = [Step(change.at, change.slots) for change in summed(by_host.values())]
-    before = [Step(start, step.slots) for step in steps if step.at <= start][-1:]
-    return [*before, *(step for step in steps if step.at > start)][-MAX_STEPS:]
+    before: dict[int, int] = {}
+    steps, height = list[Step](), 0
+    for host, at, slots in capacity_since(start).values_list("host", "at", "slots"):
+        height += slots - before.get(host, 0)
+        before[host] = slots
+        steps.append(Step(at, height))
+    earlier = [Step(start, step.slots) for step in steps if step.at <= start][-1:]
+    return [*earlier, *(step for step in steps if step.at > start)][-MAX_STEPS:]

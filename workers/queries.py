@@ -111,12 +111,12 @@ def find_resource_group(reference: int | str) -> ResourceGroup | None:
     return by_reference(resource_groups(), reference)
 
 
-def capacity_since(start: datetime, end: datetime | None = None) -> list[CapacityPoint]:
+def capacity_since(start: datetime, end: datetime | None = None) -> QuerySet[CapacityPoint]:
     """Return the changes of capacity from `start` until `end`, and each host's last one before `start`, by time."""
     before = CapacityPoint.objects.filter(host=OuterRef("pk"), at__lt=start).order_by("-at", "-id")
     last = Host.objects.annotate(last=Subquery(before.values("pk")[:1])).values("last")
     points = CapacityPoint.objects.filter(Q(at__gte=start) | Q(pk__in=last))
-    return list((points.filter(at__lt=end) if end else points).order_by("at", "id"))
+    return (points.filter(at__lt=end) if end else points).order_by("at", "id")
 
 
 def capacity(group: ResourceGroup) -> int:

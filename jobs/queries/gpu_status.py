@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Count, DateTimeField, Value
+from django.db.models.functions import Greatest
 from tidepool.protocol import DeviceReading
 
 from core.charts import Step
@@ -38,22 +40,25 @@ def trains(trains_from: datetime | None, trained_until: datetime | None) -> bool
 
 def held_since(start: datetime, most: int, of_jobs: Mapping[str, Any] = {}) -> list[Step]:
     """Return the number of held GPUs over time, from `start` or the oldest of the newest `most` claims on."""
-    times = ("claimed_at", "released_at")
-    open_claims = list(SlotClaim.objects.open().filter(**of_jobs).order_by().values_list(*times))
-    ended = (
-        SlotClaim.objects.filter(released_at__gt=start, **of_jobs).order_by("-released_at").values_list(*times)[:most]
-    )
-    return heights([*open_claims, *ended], start)
+    # A large training claims many GPUs at once, and most open claims are older than the chart: the database counts.
+    begins = Greatest("claimed_at", Value(start, output_field=DateTimeField()))
+    held = SlotClaim.objects.open().filter(**of_jobs).order_by().values_list(begins).annotate(Count("pk"))
+    ended = SlotClaim.objects.filter(released_at__gt=start, **of_jobs).order_by("-released_at")
+    times = ended.values_list("claimed_at", "released_at")[:most]
+    return heights([*((at, None, count) for at, count in held), *((*span, 1) for span in times)], start)
 
 
-def heights(spans: Iterable[tuple[datetime, datetime | None]], start: datetime) -> list[Step]:
-    """Return the number of simultaneous spans over time, as steps from `start` on. Pure."""
+def heights(spans: Iterable[tuple[datetime, datetime | None, int]], start: datetime) -> list[Step]:
+    """Return the number of simultaneous spans over time, as steps from `start` on. Pure.
+
+    spans: beginning, end, and the number of those with both in common.
+    """
     moves: dict[datetime, int] = {start: 0}
-    for begins, ends in spans:
+    for begins, ends, count in spans:
         first = max(begins, start)
-        moves[first] = moves.get(first, 0) + 1
+        moves[first] = moves.get(first, 0) + count
         if ends is not None:
-            moves[ends] = moves.get(ends, 0) - 1
+            moves[ends] = moves.get(ends, 0) - count
     steps: list[Step] = []
     height = 0
     for at in sorted(moves):

@@ -21,7 +21,7 @@ from jobs.models import AllocationPoint, JobRun
 from jobs.queries.gpu_status import is_idle
 from scheduling.plan import PlanReason
 from tests.factories import JobFactory, SlotClaimFactory, host_with_slots
-from workers.models import GpuReading, Host
+from workers.models import GpuReading, Host, Slot
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,28 @@ def test_the_totals_are_those_of_all_hosts(held: Host, alice: User) -> None:
     assert totals.counts == cluster_live(alice)["counts"]
     assert (totals.present, totals.utilisation_percent) == (7, 45.0)
     assert totals.idle == [held.slots.all()[1].pk]
+
+
+def test_the_totals_count_each_kind_of_gpu_as_its_tile_does(alice: User) -> None:
+    now, job = timezone.now(), JobFactory(owner=alice)
+    ago = now - timedelta(minutes=5)
+    for state in Host.State.values:
+        host = host_with_slots(f"host-{state}", 9)
+        Host.objects.filter(pk=host.pk).update(state=state)
+        for index, slot in enumerate(host.slots.order_by("index")):
+            if index >= 5:
+                Slot.objects.filter(pk=slot.pk).update(sick_since=ago, sick_why="of a test")
+            if index % 5:  # the others are free
+                begins = ago if index % 5 > 1 else None
+                SlotClaimFactory(slot=slot, job=job, claimed_at=ago, trains_from=begins)
+                idle_since = ago if index % 5 > 2 else None
+                GpuReading.objects.create(slot=slot, at=now, utilisation_percent=10 * index, idle_since=idle_since)
+    totals, tiles = pool_totals(), cluster_live(alice)
+    assert totals.counts == tiles["counts"]
+    assert len(totals.idle) == totals.counts["idle"] > 0
+    held = [slot for host in tiles["hosts"] for slot in host["slots"] if slot["job"]]
+    measured = [slot["utilisation_percent"] for slot in held]
+    assert totals.utilisation_percent == pytest.approx(sum(measured) / len(measured))
 
 
 @pytest.mark.parametrize("address", ["/", "/cluster/", "/hosts/"])
