@@ -145,6 +145,7 @@ NOT_PAGES = {
     "insights:train-preview": "JSON",
     "insights:change-preview": "JSON",
     "insights:stacks": "takes a form, shows a part of the job's page",
+    "insights:record": "takes a form, shows a part of the job's page",
     "jobs:note": "takes a form, shows the job's page",
     "jobs:tags": "takes a form, shows the job's page",
     "jobs:undo": "takes a form",

@@ -85,6 +85,8 @@ SKIPPED = {
     "docs/user/train.md#Secrets.1": "tests/journey/one_stack/test_secrets.py runs a script that reads its secrets",
     "docs/user/why-slow.md#Time by cause.1": "tests/journey/one_stack runs it as a command of cli.md",
     "docs/user/why-slow.md#Stacks.1": "tests/journey/one_stack runs it as a command of cli.md",
+    "docs/user/why-slow.md#Flame graph.1": "tests/journey/one_stack runs it as a command of cli.md",
+    "docs/user/why-slow.md#Trace.1": "tests/journey/one_stack runs it as a command of cli.md",
     "docs/operator/autoscaling.md#Try it on one machine.2": "tests/journey/test_fleet.py starts a stack so",
     "README.md#Try it.1": "make demo is manage.py up, which every journey starts; the repository has no address yet",
     "README.md#More than the demo.1": "make setup installs a whole environment; journeys start manage.py up",

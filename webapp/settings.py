@@ -304,6 +304,7 @@ SPECTACULAR_SETTINGS = {
         "InstanceGroupState": "jobs.models.InstanceGroup.State",
         "JobState": "jobs.states.JobState",
         "Placement": "jobs.models.Job.Placement",
+        "RecordingState": "insights.recordings.states.RECORDING_STATES",
         "ReplayState": "replay.models.Replay.State",
         "ResourceGroupKind": "workers.models.ResourceGroup.Kind",
         "SearchState": "wmla.hypersearch_names.SEARCH_WORDS",

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from insights.api import cluster, differences, gpu_use, groups, jobs, slow
+from insights.api import cluster, differences, gpu_use, groups, jobs, recordings, slow
 
 urlpatterns = [
     path("cluster/", cluster.Cluster.as_view(), name="cluster"),
@@ -19,6 +19,10 @@ urlpatterns = [
     path("jobs/<int:job>/gpus/", gpu_use.JobGpus.as_view(), name="job-gpus"),
     path("jobs/<int:job>/time/", slow.JobTime.as_view(), name="job-time"),
     path("jobs/<int:job>/stacks/", slow.JobStacks.as_view(), name="job-stacks"),
+    path("jobs/<int:job>/flame/", recordings.JobFlame.as_view(), name="job-flame"),
+    path("jobs/<int:job>/flame.speedscope.json", recordings.JobFlameFile.as_view(), name="job-flame-file"),
+    path("jobs/<int:job>/trace/", recordings.JobTrace.as_view(), name="job-trace"),
+    path("jobs/<int:job>/trace.json.gz", recordings.JobTraceFile.as_view(), name="job-trace-file"),
     path("fair-share/", cluster.FairShare.as_view(), name="fair-share"),
     path(
         "instance-groups/<str:reference>/preview/", groups.InstanceGroupPreview.as_view(), name="instance-group-preview"

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from insights.pages import gpu_use, previews, questions, stacks
+from insights.pages import gpu_use, previews, questions, recordings, stacks
 from insights.pages.compare import differences
 from insights.pages.compare import views as compare
 
@@ -16,6 +16,7 @@ urlpatterns = [
     path("priority-question.json", questions.priority_question_of, name="priority-question"),
     path("<int:job_id>/gpus.json", gpu_use.job_gpus, name="gpus"),
     path("<int:job_id>/stacks/take/", stacks.take_stacks, name="stacks"),
+    path("<int:job_id>/record-<slug:kind>/", recordings.record, name="record"),
     path("new/preview/", previews.train_preview, name="train-preview"),
     path("<int:job_id>/change/preview/", previews.job_change_preview, name="change-preview"),
 ]

@@ -15,12 +15,12 @@ from tidepool.safe_open import open_below
 from tidepool.stacks import stacks_path
 
 from core.text import plural, storable
-from insights.rank_numbers import rank_numbers
 from insights.stacks.folding import RankStack, StackGroup, folded, sentence_of
 from insights.stacks.parsing import threads_of
 from insights.stacks.places import doing_of, shown_frame
 from jobs.files.job_folder import job_folder
 from jobs.models import Job, Rank
+from jobs.queries.rank_numbers import rank_numbers
 from jobs.states import TERMINAL
 
 __all__ = ["StackedProcess", "Stacks", "StalledStacks", "stacks_of"]

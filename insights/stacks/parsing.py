@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Frame", "threads_of"]
+__all__ = ["Frame", "of_script", "threads_of"]
 
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}|\?\?\?) in (?P<function>.*)$')
@@ -30,10 +30,10 @@ def threads_of(text: str) -> list[list[Frame]]:
         elif threads and (found := _FRAME.match(line)) and len(threads[-1]) < _MOST_FRAMES:
             number = int(found["line"]) if found["line"].isdecimal() else 0
             threads[-1].append(Frame(found["file"], number, found["function"]))
-    return [list(_of_script(frames)) for frames in threads[-_MOST_THREADS:]]
+    return [list(of_script(frames)) for frames in threads[-_MOST_THREADS:]]
 
 
-def _of_script(frames: Sequence[Frame]) -> Iterator[Frame]:
+def of_script(frames: Sequence[Frame]) -> Iterator[Frame]:
     """Leave out what is below the script. A thread without frames of a script keeps all of its own."""
     for place, frame in enumerate(frames):
         if place and _BOTTOM.search(frame.file):

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from insights.stacks.parsing import Frame
 
-__all__ = ["Doing", "doing_of", "shown_frame"]
+__all__ = ["Doing", "doing_of", "is_own", "shown_file", "shown_frame"]
 
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
 _STANDARD = re.compile(r"^.*/lib/python3\.\d+/")
@@ -51,14 +51,14 @@ class Doing:
 
 def doing_of(frames: Sequence[Frame], code: str) -> Doing:
     """Return what the stack says. code: folder of the script."""
-    place = next((frame for frame in frames if _is_own(frame, code)), frames[0] if frames else None)
+    place = next((frame for frame in frames if is_own(frame, code)), frames[0] if frames else None)
     above = frames[: frames.index(place)] if place is not None else []
     return Doing(_awaited(above), place)
 
 
 def shown_frame(frame: Frame, code: str) -> str:
     """Return "train.py line 41, in load": the file relative to the script's folder, or to that of its package."""
-    return f"{_shown_file(frame.file, code)} line {frame.line or '?'}, in {frame.function}"
+    return f"{shown_file(frame.file, code)} line {frame.line or '?'}, in {frame.function}"
 
 
 def _awaited(frames: Sequence[Frame]) -> str:
@@ -85,7 +85,7 @@ def _collective(frames: Sequence[Frame]) -> str:
     return ""
 
 
-def _is_own(frame: Frame, code: str) -> bool:
+def is_own(frame: Frame, code: str) -> bool:
     """Return whether the frame is of the script's own code, wherever that has been moved."""
     if code and frame.file.startswith(f"{code}/"):
         return True
@@ -94,7 +94,7 @@ def _is_own(frame: Frame, code: str) -> bool:
     )
 
 
-def _shown_file(file: str, code: str) -> str:
+def shown_file(file: str, code: str) -> str:
     if code and file.startswith(f"{code}/"):
         return file.removeprefix(f"{code}/")
     for pattern in (_PACKAGES, _RUNTIME, _STANDARD):

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from tidepool.protocol import SPENT_PARTS, host_of
 
-from insights.rank_numbers import rank_numbers
 from jobs.models import Job, TimeByCause
+from jobs.queries.rank_numbers import rank_numbers
 
 __all__ = [
     "RankShare",

@@ -33,6 +33,7 @@ from core.task_messages import task_message
 from jobs.control.environment_states import wanted_environments
 from jobs.control.user_secrets import SealedForHost, user_secrets_for
 from jobs.files.job_folder import INITIAL, TRAIN_DIR, job_folder
+from jobs.files.recordings import newest_request
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job, Journal, SlotClaim
 from jobs.options import OPTIONS, option_values
@@ -258,6 +259,7 @@ def _desired_job(job: Job, claims: list[SlotClaim], host: str, user_secrets: Sea
         **{name: value for name, value in option_values(job).items() if OPTIONS[name].is_desired},
         log_pattern_revision=job.log_pattern_revision,
         stacks=job.run.stacks_number,
+        recording=newest_request(job),
         user_secrets=user_secrets.sealed,
         user_secrets_problem=user_secrets.problem,
         owner_number=job.owner_id,

@@ -45,7 +45,7 @@ MAX_FILES = 1_000
 #: job's environment variables, also under their temporary names.
 _OURS = re.compile(r"journal|\.?(coordinator|launch\.[^/]*)\.json(\.new)?")
 #: Tidepool's own files below LOG_DIR; logs have a separate page.
-_OUR_LOGS = re.compile(r"log/[^/]*\.err|log/[^/]*/(stdout|stderr|error\.json|fatal)")
+_OUR_LOGS = re.compile(r"log/[^/]*\.err|log/[^/]*/(stdout|stderr|error\.json|fatal|stacks|flame\.json|trace\.json)")
 
 #: Tidepool's records in RESULT_DIR, which users may read -> descriptions.
 _RECORDS = {

@@ -341,6 +341,8 @@ class JobRun(models.Model):
     stacks_number = models.PositiveIntegerField(default=0, db_default=0)
     stacks_at = models.DateTimeField(null=True, blank=True)
     stacks_by = models.CharField(max_length=150, blank=True, default="", db_default="")
+    #: Kind of recording -> the newest request for one, see `jobs.files.recordings`.
+    recordings = models.JSONField(default=dict, blank=True, db_default={})
     #: Number of the waiting job before which this run started, on GPUs that it needs.
     backfilled_for = models.PositiveBigIntegerField(null=True, blank=True)
     #: Whether a reservation started the run with more slots than its group's share; kept until the run ends.

@@ -50,6 +50,7 @@ from tidepool.own_python import enter_own_python
 from tidepool.plain_groups import watch_group
 from tidepool.rank_exits import ERROR_FILE
 from tidepool.rank_logs import open_logs
+from tidepool.recordings.recorder import Recorder
 from tidepool.requirement_files import projects_in
 from tidepool.script_modules import module_of
 from tidepool.secret_masks import Mask
@@ -148,7 +149,9 @@ def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
         open_logs(start.context.log_dir, start.log_writers)
         _set_environment(start)
         procfs.set_title(start.context.title())
-        threading.Thread(target=_end_with_shim, args=(shim_socket,), name="shim-watch", daemon=True).start()
+        threading.Thread(
+            target=_end_with_shim, args=(shim_socket, start.context.log_dir), name="shim-watch", daemon=True
+        ).start()
         required = _enter_environment(start.environment)
         required[:0] = enter_own_python(start.context)
         _enter_code_folder(start.context, required)
@@ -247,10 +250,12 @@ def _set_environment(start: RankStart) -> None:
     procfs.set_mark(start.mark)
 
 
-def _end_with_shim(shim_socket: socket.socket) -> None:
+def _end_with_shim(shim_socket: socket.socket, log_dir: Path) -> None:
+    """Record what the shim requests, until it has ended: then this process ends, too."""
     try:
-        while shim_socket.recv(64):
-            pass
+        recorder = Recorder(log_dir)
+        while requests := shim_socket.recv(4096):
+            recorder.receive(requests)
     finally:
         os._exit(1)
 

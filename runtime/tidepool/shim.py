@@ -51,6 +51,7 @@ from tidepool.protocol import (
 )
 from tidepool.rank_exits import describe_end, error_of, may_be_starved, oom_kills
 from tidepool.rank_process import GROUPED, LINGERS, READY, RankStart, run_rank
+from tidepool.recordings.requests import RecordingRequests
 from tidepool.shim_slots import RankProcess, Slot, SlotGpus
 from tidepool.stacks import StackTaker
 from tidepool.user_secrets import ShimSecrets
@@ -102,6 +103,7 @@ class Shim:
         #: The newest ranks that were ended by their script.
         self._ended: deque[RankEnd] = deque(maxlen=_REPORTED_ENDS)
         self._stacks = StackTaker(Path(spec.launch.folder), spec.host)
+        self._recordings = RecordingRequests()
         self._oom_kills = oom_kills()
         #: Kills for lack of memory that no end has been explained by.
         self._unexplained_kills = 0
@@ -206,6 +208,7 @@ class Shim:
             return
         self._desired = desired
         self._stacks.request(desired.stacks, self._ranks.values())
+        self._recordings.forward(desired.recording, self._ranks.values())
         if desired.stop:
             self._stop(desired.grace_seconds)
         self._release(set(self._slots) - set(desired.wanted))

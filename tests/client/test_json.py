@@ -67,6 +67,8 @@ def test_what_looks(logged_in: Scene, tidepool: Call) -> None:
         "why": logged_in.waiting,
         "freeze": logged_in.waiting,
         "why-slow": logged_in.first,
+        "flame --last": logged_in.first,
+        "trace --last": logged_in.first,
         "stacks --last": logged_in.first,
         "events": logged_in.first,
         "metrics": logged_in.first,

@@ -27,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "freeze": ("show", "Print the packages of a training as a requirements file."),
     "why": ("show", "Explain the GPUs of a training, and what would change them."),
     "why-slow": ("slow", "Divide the time of a training by cause, and say what would make it faster."),
+    "flame": ("recordings", "Record a flame graph of a rank: the functions in which it is, 50 times a second."),
+    "trace": ("recordings", "Record the operators of a rank's next steps by torch.profiler."),
     "stacks": ("slow", "Show where each rank of a training is, also of ranks that hang."),
     "logs": ("show", "Print the log of a training."),
     "events": ("show", "List the events of a training."),

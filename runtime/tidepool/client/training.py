@@ -11,6 +11,7 @@ from tidepool.client.errors import JobFailed, MissingPackage, NotAllowed, NotFou
 from tidepool.client.following import Follower, fetch_info
 from tidepool.client.http import Connection, new_key
 from tidepool.client.patience import Patience
+from tidepool.client.recording_rows import Flame, StepTrace
 from tidepool.client.rows import Checkpoint, Event, JobInfo, LogLine, MetricPoint, ResultFile, Stacks, Why, WhySlow
 
 if TYPE_CHECKING:
@@ -170,6 +171,34 @@ class Job:
     def stacks(self) -> Stacks:
         """Return the stacks of its processes that were taken last, and those that a stall has left."""
         return decoded(Stacks, self._connection.get(self._path("stacks/")))
+
+    def record_flame(self, *, rank: int = 0, seconds: int = 10) -> Flame:
+        """Have a rank record a flame graph for 5 to 60 seconds: see `flame` and `save_flame`."""
+        return decoded(
+            Flame, self._connection.json("POST", self._path("flame/"), json={"rank": rank, "seconds": seconds})
+        )
+
+    def flame(self) -> Flame:
+        """Return the flame graph that was recorded last, as a table of functions."""
+        return decoded(Flame, self._connection.get(self._path("flame/")))
+
+    def save_flame(self, target: str | Path) -> Path:
+        """Write the flame graph that was recorded last to a file in speedscope's form. Raises NotFound without one."""
+        return self._save("flame.speedscope.json", target)
+
+    def record_trace(self, *, rank: int = 0, steps: int = 3) -> StepTrace:
+        """Have a rank record its next 1 to 20 optimizer steps: see `trace` and `save_trace`."""
+        return decoded(
+            StepTrace, self._connection.json("POST", self._path("trace/"), json={"rank": rank, "steps": steps})
+        )
+
+    def trace(self) -> StepTrace:
+        """Return the longest operators of the trace that was recorded last."""
+        return decoded(StepTrace, self._connection.get(self._path("trace/")))
+
+    def save_trace(self, target: str | Path) -> Path:
+        """Write the trace that was recorded last to a file, which Perfetto opens. Raises NotFound without one."""
+        return self._save("trace.json.gz", target)
 
     def events(self) -> list[Event]:
         return [decoded(Event, row) for row in self._connection.rows(self._path("events/"))]
@@ -353,11 +382,20 @@ class Job:
         target = (top / path.lstrip("/")).resolve()
         if not target.is_relative_to(top.resolve()):
             raise TidepoolError(f"{path!r} leads out of the folder: download it by another name.")
+        return self._save("files/download/", target, {"path": path}, progress)
+
+    def _save(
+        self, address: str, target: str | Path, params: dict[str, Any] | None = None, progress: Progress | None = None
+    ) -> Path:
+        """Write what an address of the training sends to a file, of which nobody sees a part."""
+        if params is None:
+            params = {}
+        target = Path(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         partly = target.with_name(f".{target.name}.part")
         try:
             with partly.open("wb") as file:
-                self._fetch("files/download/", {"path": path}, file, progress)
+                self._fetch(address, params, file, progress)
             partly.replace(target)
         finally:
             partly.unlink(missing_ok=True)

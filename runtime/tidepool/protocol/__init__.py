@@ -20,10 +20,12 @@ from tidepool.protocol import (
     entries,
     envelopes,
     environments,
+    first_process,
     given_secrets,
     host_facts,
     measures,
     messages,
+    recordings,
     shims,
     stacks,
     stores,
@@ -33,10 +35,12 @@ from tidepool.protocol.defaults import *  # noqa: F403
 from tidepool.protocol.entries import *  # noqa: F403
 from tidepool.protocol.envelopes import *  # noqa: F403
 from tidepool.protocol.environments import *  # noqa: F403
+from tidepool.protocol.first_process import *  # noqa: F403
 from tidepool.protocol.given_secrets import *  # noqa: F403
 from tidepool.protocol.host_facts import *  # noqa: F403
 from tidepool.protocol.measures import *  # noqa: F403
 from tidepool.protocol.messages import *  # noqa: F403
+from tidepool.protocol.recordings import *  # noqa: F403
 from tidepool.protocol.shims import *  # noqa: F403
 from tidepool.protocol.stacks import *  # noqa: F403
 from tidepool.protocol.stores import *  # noqa: F403
@@ -47,10 +51,12 @@ __all__ = [
     *entries.__all__,
     *envelopes.__all__,
     *environments.__all__,
+    *first_process.__all__,
     *given_secrets.__all__,
     *host_facts.__all__,
     *measures.__all__,
     *messages.__all__,
+    *recordings.__all__,
     *shims.__all__,
     *stacks.__all__,
     *stores.__all__,

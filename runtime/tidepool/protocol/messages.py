@@ -10,15 +10,14 @@ from tidepool.protocol.defaults import LINGER_SECONDS
 from tidepool.protocol.environments import EnvironmentState, WantedEnvironment
 from tidepool.protocol.host_facts import HostFacts
 from tidepool.protocol.measures import AdaptedBatch, SpentTime, StepTimes
+from tidepool.protocol.recordings import RecordingRequest
 
 __all__ = [
-    "AskFirst",
     "Cause",
     "CoordinatorMessage",
     "DesiredJob",
     "DesiredMembership",
     "DeviceReading",
-    "FirstAnswer",
     "GenerationPlan",
     "Join",
     "JournalEntry",
@@ -144,6 +143,8 @@ class DesiredJob(msgspec.Struct, frozen=True):
     secret: str = ""
     #: Number of the newest request for the stacks of all ranks, see `tidepool.stacks`; 0: there was none.
     stacks: int = 0
+    #: Newest request for a recording of a rank, see `tidepool.recordings`; None: there was none.
+    recording: RecordingRequest | None = None
     #: Secrets of users that the script gets, encrypted for this host, and a sentence on why it cannot have them, or "".
     user_secrets: str = ""
     user_secrets_problem: str = ""
@@ -246,19 +247,6 @@ class Retire(msgspec.Struct, frozen=True):
     attempt: int
     retire: Literal[True]
     version: Literal[1] = PROTOCOL_VERSION
-
-
-class AskFirst(msgspec.Struct, frozen=True):
-    """A rank's process asks whether it comes first, before it has joined. `asks_first`: its member_id."""
-
-    job: int
-    attempt: int
-    asks_first: str
-    version: Literal[1] = PROTOCOL_VERSION
-
-
-class FirstAnswer(msgspec.Struct, frozen=True):
-    is_first: bool
 
 
 class WrittenCheckpoint(msgspec.Struct, frozen=True):

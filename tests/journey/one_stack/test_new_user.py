@@ -133,7 +133,7 @@ def test_cli_md_looks_and_fetches(stack: RunningStack, newcomer: Newcomer, done:
     commands = [cell for cell in first_cells("cli.md") if " " in cell or cell in _COMMANDS_ALONE]
     assert len(commands) > 12
     for command in commands:
-        needs_ranks = command.split()[0] in ("scale", "priority", "undo", "stacks")
+        needs_ranks = command.split()[0] in ("scale", "priority", "undo", "stacks", "flame", "trace")
         if command == "checkpoints 412 --keep 77":
             said = newcomer.says(f"tidepool checkpoints {kept} --keep {point}").stdout
             assert [line for line in said.splitlines() if line.split()[0] == point and "kept" in line.split()]

@@ -350,6 +350,8 @@ def test_every_address_that_takes_a_body_is_in_the_table():
         "enqueue",
         "seeds",
         "stacks",
+        "flame",
+        "trace",
         "notes",
         "tags",
         "version",

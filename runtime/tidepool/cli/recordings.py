@@ -1,0 +1,122 @@
+"""flame, trace."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from tidepool.cli.context import Context, columns, job_argument, json_option, show_json
+from tidepool.client.errors import TidepoolError
+from tidepool.client.recording_rows import Flame, StepTrace
+
+__all__ = ["flame", "trace"]
+
+_PAUSE_SECONDS = 0.5
+#: Number of functions that are printed.
+_MOST_FUNCTIONS = 20
+
+Row = TypeVar("Row", Flame, StepTrace)
+_rank_option = click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Rank to record.")
+_last_option = click.option("--last", is_flag=True, help="Show what was recorded last, and record nothing.")
+
+
+def _out_option(what: str) -> Callable[..., Callable[..., None]]:
+    return click.option(
+        "-o", "--out", type=click.Path(dir_okay=False, path_type=Path), default=None, help=f"File to write {what} to."
+    )
+
+
+@click.command()
+@job_argument
+@_rank_option
+@click.option("--seconds", type=click.IntRange(5, 60), default=10, show_default=True, help="Time of recording.")
+@_out_option("the flame graph to, in speedscope's form,")
+@_last_option
+@json_option
+@click.pass_obj
+def flame(context: Context, job: int, rank: int, seconds: int, out: Path | None, last: bool, as_json: bool) -> None:
+    """Record a flame graph of a rank: the functions of Python in which it is, 50 times a second.
+
+    The training goes on meanwhile.
+
+    \b
+    tidepool flame 412
+    tidepool flame 412 --rank 3 --seconds 30 --out rank3.speedscope.json
+    """
+    handle = context.client.job(job)
+    found = handle.flame() if last else _awaited(handle.record_flame(rank=rank, seconds=seconds), handle.flame)
+    _check(found, f"tidepool flame {job}")
+    if out is not None:
+        handle.save_flame(out)
+    if as_json:
+        show_json(found)
+        return
+    click.echo(found.text or f"No flame graph was recorded: `tidepool flame {job}` records one.", err=not found.text)
+    if found.functions:
+        click.echo()
+        rows = [
+            [each.name, f"{each.self_share:.1%}", f"{each.total_share:.1%}", each.place]
+            for each in found.functions[:_MOST_FUNCTIONS]
+        ]
+        columns(["FUNCTION", "ITSELF", "WITH CALLEES", "PLACE"], rows, right=range(1, 3))
+    if out is not None:
+        click.echo(f"\nWritten to {out}: https://www.speedscope.app opens it, and sends it nowhere.", err=True)
+
+
+@click.command()
+@job_argument
+@_rank_option
+@click.option("--steps", type=click.IntRange(1, 20), default=3, show_default=True, help="Optimizer steps to record.")
+@_out_option("the trace")
+@_last_option
+@json_option
+@click.pass_obj
+def trace(context: Context, job: int, rank: int, steps: int, out: Path | None, last: bool, as_json: bool) -> None:
+    """Record the operators of a rank's next optimizer steps by torch.profiler.
+
+    The steps are slower while they are recorded. It ends by itself.
+
+    \b
+    tidepool trace 412
+    tidepool trace 412 --rank 3 --steps 5 --out rank3.trace.json.gz
+    """
+    handle = context.client.job(job)
+    found = handle.trace() if last else _awaited(handle.record_trace(rank=rank, steps=steps), handle.trace)
+    _check(found, f"tidepool trace {job}")
+    if out is not None:
+        handle.save_trace(out)
+    if as_json:
+        show_json(found)
+        return
+    click.echo(found.text or f"No trace was recorded: `tidepool trace {job}` records one.", err=not found.text)
+    if found.operators:
+        click.echo()
+        rows = [
+            [
+                "GPU" if each.is_on_gpu else "CPU",
+                str(each.calls),
+                f"{each.milliseconds:.1f} ms",
+                f"{each.share:.1%}",
+                each.name,
+            ]
+            for each in found.operators
+        ]
+        columns(["WHERE", "CALLS", "TIME", "SHARE", "OPERATOR"], rows, right=range(1, 4))
+    if out is not None:
+        click.echo(f"\nWritten to {out}: Perfetto (https://ui.perfetto.dev) opens it, and sends it nowhere.", err=True)
+
+
+def _awaited(found: Row, look: Callable[[], Row]) -> Row:
+    """Return the answer once it is there. The site says so at the latest when the rank's time is over."""
+    while found.state == "recording":
+        time.sleep(_PAUSE_SECONDS)
+        found = look()
+    return found
+
+
+def _check(found: Flame | StepTrace, command: str) -> None:
+    """Raise TidepoolError if there is no recording, for the cause that the site names."""
+    if found.state == "failed":
+        raise TidepoolError(f"{found.text} (`{command}` records it again.)")
