@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0035_gpu_weights"),
+        ("jobs", "0036_least_isolation"),
     ]
 
     operations = [
