@@ -1,7 +1,7 @@
 """Trainings that are slow by one known cause: the cause is named, with its share. By real processes."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -10,37 +10,43 @@ from tidepool.protocol import SPENT_PARTS
 from tests.runtime.lab import Lab
 from tests.waiting import wait_until
 
-#: A rank that is done sleeps, which counts for what it was in: entries from before count.
-TRAIN_SECONDS = 10.0
+#: Seconds of the cause after each step.
+Truth = list[float]
 
 
-def shares_of(rank: dict[str, Any]) -> dict[str, float]:
+def shares_of(rank: Mapping[str, Any]) -> dict[str, float]:
     total = sum(rank["seconds"])
     return {part: seconds / total for part, seconds in zip(SPENT_PARTS, rank["seconds"], strict=True)}
 
 
-def trained(lab: Lab, ranks: int) -> tuple[dict[str, float], dict[str, Any]]:
-    """Let it train. Return what each rank says of its cause, and its newest sums from while it trained."""
+def put_in(rank: Mapping[str, Any], truth: Truth) -> float:
+    """Return the fraction of a rank's time that the cause has taken, up to the step at which the time was read."""
+    return truth[rank["steps"] - 1] / sum(rank["seconds"])
+
+
+def trained(lab: Lab, ranks: int) -> tuple[dict[str, Truth], dict[str, Any]]:
+    """Let it train. Return what each rank has put in, and its newest sums from before its last step.
+
+    A rank that is done sleeps, which counts for what it was in.
+    """
     lab.size(ranks)
-    truths: dict[str, float] = {}
 
-    def has_told() -> bool:
-        for path in lab.folder.glob("log/*/truth.json"):
-            if text := path.read_text():
-                truths[path.parent.name.removesuffix(".a")] = json.loads(text)["share"]
-        return len(truths) == ranks
+    def truths() -> dict[str, Truth]:
+        places = lab.folder.glob("log/*/truth.json")
+        return {path.parent.name.removesuffix(".a"): json.loads(path.read_text()) for path in places}
 
-    wait_until(has_told, lab.story)
-    newest: dict[str, Any] = {}
+    wait_until(lambda: len(truths()) == ranks, lab.story)
+    found, newest = truths(), dict[str, Any]()
     for entry in lab.journal("time_spent"):
-        newest |= {rank["member_id"]: rank for rank in entry["ranks"]}
-    assert set(newest) == set(truths), lab.story()
-    return truths, newest
+        for rank in entry["ranks"]:
+            if 0 < rank["steps"] < len(found[rank["member_id"]]):
+                newest[rank["member_id"]] = rank
+    assert set(newest) == set(found), lab.story()
+    return found, newest
 
 
 def slow_lab(make_lab: Callable[..., Lab], *arguments: str) -> Lab:
-    words = [*arguments, "--train-seconds", str(TRAIN_SECONDS)]
-    return make_lab("slow_by_cause.py", arguments=words, min_slots=2, effective_batch_size=16)
+    return make_lab("slow_by_cause.py", arguments=[*arguments], min_slots=2, effective_batch_size=16)
 
 
 def assert_named(lab: Lab, cause: str) -> None:
@@ -48,7 +54,7 @@ def assert_named(lab: Lab, cause: str) -> None:
     truths, newest = trained(lab, 2)
     for member_id, rank in newest.items():
         shares = shares_of(rank)
-        assert abs(shares[cause] - truths[member_id]) < 0.1, (cause, truths, shares)
+        assert abs(shares[cause] - put_in(rank, truths[member_id])) < 0.1, (cause, rank, truths[member_id])
         assert max(shares, key=lambda part: shares[part]) == cause, shares
         assert rank["steps"] > 10
 
@@ -58,9 +64,9 @@ def test_a_rank_whose_data_is_late_is_named_as_the_straggler(make_lab: Callable[
     truths, newest = trained(lab, 2)
     [slow] = [rank for rank in newest.values() if rank["member_id"].startswith("a.1.")]
     [held_up] = [rank for rank in newest.values() if rank["member_id"].startswith("a.0.")]
-    shares = shares_of(held_up)
-    assert abs(shares["straggling"] - truths[slow["member_id"]]) < 0.1, (truths, shares)
-    assert abs(shares_of(slow)["data"] - truths[slow["member_id"]]) < 0.1, (truths, shares_of(slow))
+    shares, truth = shares_of(held_up), truths[slow["member_id"]]
+    assert abs(shares["straggling"] - put_in(held_up, truth)) < 0.1, (truth, held_up)
+    assert abs(shares_of(slow)["data"] - put_in(slow, truth)) < 0.1, (truth, slow)
     assert slow["last_in"] > 0.9 * slow["sums"] > 10
     assert slow["caused_seconds"] > 10 * held_up["caused_seconds"]
 
@@ -80,8 +86,8 @@ def test_a_validation_between_epochs_is_named(make_lab: Callable[..., Lab]) -> N
 
 @pytest.mark.long
 def test_a_rank_that_saves_often_is_named_with_checkpoints(make_lab: Callable[..., Lab]) -> None:
-    lab = slow_lab(make_lab, "--cause", "checkpoint", "--seconds", "1")
+    lab = slow_lab(make_lab, "--cause", "checkpoint", "--seconds", "0.5")
     truths, newest = trained(lab, 2)
     [first] = [rank for rank in newest.values() if shares_of(rank)["checkpoint"] > 0.1]
-    assert abs(shares_of(first)["checkpoint"] - truths[first["member_id"]]) < 0.1
+    assert abs(shares_of(first)["checkpoint"] - put_in(first, truths[first["member_id"]])) < 0.1
     assert first["last_in"] > 0
