@@ -3,7 +3,8 @@
 1. instance groups that use the same slots get parts of them by quota and weight (`sharing/`);
 2. in each group its policy says how many slots each job gets of the group's part (`policies/`);
 3. shrinking jobs choose what to keep, growing and starting jobs claim what is free now (`placement/`), one group after
-   the other, those below their part before those that borrow, none of them what another one counts on;
+   the other, those below their part before those that borrow, none of them what another one counts on; then one job
+   that is on more hosts than it needs may move its parts together;
 4. every job gets a sentence that says why (`explain/`).
 
 A plan claims only what is free. Slots that are being given back count in the targets, and are claimed by a later cycle,
@@ -19,6 +20,7 @@ from operator import attrgetter
 from scheduling.explain.absent_hosts import absent_hosts
 from scheduling.explain.group_summary import OtherGroups
 from scheduling.explain.reasons import explain
+from scheduling.placement.joining import joining_of
 from scheduling.placement.one_host import HostChoices
 from scheduling.placement.reserved_slots import reserved_slots
 from scheduling.placement.slot_choice import JobSlots, choose_all_hosts, handed_over, place, without
@@ -126,7 +128,7 @@ def run_cycle(snapshot: Snapshot) -> CycleResult:
             break
         # No host has room for a job that has a share: others get it.
         index = index.with_too_large(host_choices.too_large)
-    groups = tuple(_place_in_turn(index, in_turn, host_choices))
+    groups = _with_one_joined(tuple(_place_in_turn(index, in_turn, host_choices)))
     vacated = {
         decision.pool.group.name: handed_over(index.held.get(decision.pool.group.name, {}), placed)
         for decision, placed in groups
@@ -149,6 +151,21 @@ def _place_in_turn(index: SlotIndex, in_turn: Sequence[Decision], host_choices: 
         yield decision, placed
         if left is not None and (counted_on := _counted_on(decision.pool, placed)):
             left.take(decision.pool.group, counted_on)
+
+
+def _with_one_joined(groups: tuple[GroupResult, ...]) -> tuple[GroupResult, ...]:
+    """Let one training that is on more hosts than it needs move, if that is worth while and nobody waits for slots."""
+    if all(decision.pool.kinds is None for decision, _ in groups):
+        return groups
+    everybody = [slots for _, placed in groups for slots in placed.values()]
+    if any(slots.missing for slots in everybody):
+        return groups
+    taken = [ref for slots in everybody for ref in (*slots.claim, *slots.kept_for)]
+    for number, (decision, placed) in enumerate(groups):
+        if (move := joining_of(decision, placed, taken)) is not None:
+            joined = {**placed, move.job: placed[move.job].joined(move)}
+            return (*groups[:number], (decision, joined), *groups[number + 1 :])
+    return groups
 
 
 def _has_its_part(decision: Decision) -> bool:

@@ -57,6 +57,8 @@ def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
             parts.append(_kind(params))
         if "finish_time_ratio" in params:
             parts.append(_LATE.format_map(params))
+        if "fewer_hosts" in params:
+            parts.append(_joins(params))
         if hosts := params.get("moving_off"):
             parts.append(f"moves off {listed(hosts, 'hosts')}")
         if hosts := params.get("leaving"):
@@ -115,6 +117,11 @@ def _origin(params: Params) -> str:
     if "kind_source" not in params:
         return "estimated"
     return speed_source(params["kind_source"], params["kind_trainings"], params.get("kind_third", ""))
+
+
+def _joins(params: Params) -> str:
+    to = plural(params["fewer_hosts"], "{count} host", "{count} hosts")
+    return f"it moves from {params['hosts']} hosts to {to}, where it is {params['joined_faster']} % faster"
 
 
 def _missing(params: Params, of: str) -> list[str]:

@@ -85,6 +85,9 @@ def _share(case: Case) -> Explanation:
     if case.kind is not None:
         params |= _kind_figures(case, case.kind)
     params |= _late_figures(case)
+    if (move := placed.joining) is not None:
+        hosts, fewer = move.hosts
+        params |= {"hosts": hosts, "fewer_hosts": fewer, "joined_faster": round((move.faster - 1) * 100)}
     if moving_off:
         params["moving_off"] = moving_off
     if placed.leaving:
@@ -143,7 +146,7 @@ def _code(case: Case, moving_off: list[str]) -> PlanReason:
         return PlanReason.BACKFILLED if case.filling else PlanReason.GRANTED
     if target < before and before > case.most == target:
         return PlanReason.LIMIT_CHANGED
-    if moving_off:
+    if moving_off or case.placed.joining is not None:
         return PlanReason.REBALANCED
     if case.moves_from is not None and case.placed.vacate:
         return PlanReason.MOVED_FOR_GOODPUT if case.is_goodput else PlanReason.REBALANCED

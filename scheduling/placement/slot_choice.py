@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
 
@@ -16,7 +16,22 @@ from scheduling.sharing.pool import Pool, SlotIndex
 from scheduling.sharing.slot_classes import ByJob, SlotClasses
 from scheduling.snapshot import JobView, SlotRef
 
-__all__ = ["JobSlots", "choose_all_hosts", "choose_kept", "handed_over", "place", "without"]
+__all__ = ["JobSlots", "Joining", "choose_all_hosts", "choose_kept", "handed_over", "place", "without"]
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """A move of a training to fewer hosts."""
+
+    job: int
+    leaves: tuple[SlotRef, ...]
+    takes: tuple[SlotRef, ...]
+    #: Number of its hosts before and after.
+    hosts: tuple[int, int]
+    #: Speed after the move, relative to that before.
+    faster: float
+    #: The same, less what the move costs.
+    worth: float
 
 
 @dataclass(slots=True)
@@ -40,6 +55,13 @@ class JobSlots:
     over_quota: bool = False
     #: Kind of GPU that it shall train on. None: there is one alone, or nobody cares which.
     kind: str | None = None
+    #: Move to fewer hosts that it makes in this cycle, if any.
+    joining: Joining | None = None
+
+    def joined(self, move: Joining) -> "JobSlots":
+        """Return the same with this move."""
+        kept = tuple(ref for ref in self.kept if ref not in move.leaves)
+        return replace(self, kept=kept, claim=move.takes, vacate=move.leaves, joining=move)
 
     @property
     def missing(self) -> int:

@@ -37,6 +37,7 @@ __all__ = [
     "finish_time_ratio",
     "goodput_division",
     "greedy",
+    "kept_by_move",
     "last_steps",
     "seconds_left",
     "total_value",
@@ -120,8 +121,10 @@ class Bid:
         if self.restarting:
             return _LEAST_WORTH
         cost = scaling.pause_seconds + max(0, slots - self.has) * scaling.start_seconds / slots
-        moved: float = 1.0 - BONUS_OF_KINDS if self.several_kinds else (1.0 - BONUS) ** (1.0 / abs(self.power))
-        return max(_LEAST_WORTH, moved - cost / min(max(self.left, SHORTEST), LONGEST))
+        if self.several_kinds:
+            return kept_by_move(cost, self.left)
+        moved: float = (1.0 - BONUS) ** (1.0 / abs(self.power))
+        return max(_LEAST_WORTH, moved - _part_of_rest(cost, self.left))
 
     @cached_property
     def corners(self) -> list[tuple[int, float]]:
@@ -183,6 +186,16 @@ def bid_weight(
     powers = _URGENCY_POWER_OF_KINDS if several_kinds else _URGENCY_POWER
     urgency = (_YOUNG_SECONDS + max(0.0, seconds)) ** powers[aim]
     return priority / _NORMAL_PRIORITY * urgency, (_POWER_OF_KINDS if several_kinds else _POWER)[aim]
+
+
+def kept_by_move(cost: float, left: float) -> float:
+    """Return k: the fraction of a speed that is left of it after a change, where there are several kinds of GPU.
+    `cost`: seconds of the change; `left`: seconds that are left of the job."""
+    return max(_LEAST_WORTH, 1.0 - BONUS_OF_KINDS - _part_of_rest(cost, left))
+
+
+def _part_of_rest(cost: float, left: float) -> float:
+    return cost / min(max(left, SHORTEST), LONGEST)
 
 
 def seconds_left(remaining_seconds: float | None, gpu_seconds: float, speed: float, slots: int) -> float:

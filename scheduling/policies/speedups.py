@@ -40,6 +40,7 @@ __all__ = [
     "scalings_of",
     "size_on",
     "sizes_within",
+    "speed_on_hosts",
 ]
 
 #: Part of the best speed-up from which more GPUs are not worth while; who has more keeps them up to the second one.
@@ -225,6 +226,17 @@ def batch_of(job: JobView, shape: Shape, slots: int, ratios: Ratios = NO_RATIOS)
     found = _best(profile.parameters[speed.base], bounds, profile.noise, size_on(shape.hosts, slots))
     goodput = found.goodput * speed.ratio
     return BatchPlan(found.batch, found.micro_batch, found.accumulation, goodput, goodput / slots)
+
+
+def speed_on_hosts(job: JobView, kind: str, slots: int, hosts: int, ratios: Ratios = NO_RATIOS) -> float:
+    """Return its goodput on so many slots of a kind on so many hosts; 0.0 where nothing was measured. On a kind where
+    the job was not measured, the figure is that of the kind from which its speed is estimated."""
+    profile = job.profile
+    if profile is None or not profile.parameters:
+        return 0.0
+    speed = kind_speed(job, kind, profile.parameters.keys(), ratios)
+    bounds = bounds_on(profile, kind)
+    return _best(profile.parameters[speed.base], bounds, profile.noise, Size(hosts, slots)).goodput
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -124,6 +124,9 @@ def _check_no_move_without_cause(snapshot: Snapshot, plan: Plan, job: JobView, l
         of_others = {slot.ref for slot in snapshot.slots if slot.device != line.kind}
         good, away = good - of_others, away | (good & of_others)
     from_good = set(line.vacate) & good
+    if "fewer_hosts" in line.reason.params:
+        _check_joining(snapshot, job, line)
+        return
     assert len(from_good) >= max(0, len(good) - line.target)
     # Only for a group that can go nowhere else, or for who needs one host, does one leave slots that it could keep.
     if len({group.resource_group for group in snapshot.groups}) == 1 and not _for_one_host(snapshot, plan):
@@ -132,6 +135,18 @@ def _check_no_move_without_cause(snapshot: Snapshot, plan: Plan, job: JobView, l
     group = group_of(snapshot, job)
     if from_good and (group.policy == "fifo" or not group.preemption):
         assert line.target == job.max_slots or taken_back(line) or line.reason.code == PlanReason.REBALANCED
+
+
+def _check_joining(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
+    """Check that it keeps the number and the kind of its slots on fewer hosts."""
+    mine, kinds = held(snapshot, job), {slot.ref: slot.device for slot in snapshot.slots}
+    assert group_of(snapshot, job).policy == "goodput"
+    assert len(line.claim) == len(line.vacate) > 0
+    assert {kinds[ref] for ref in (*mine, *line.slots)} == {line.kind}
+    hosts, fewer = len({ref.host for ref in mine}), len({ref.host for ref in line.slots})
+    assert (hosts, fewer) == (line.reason.params["hosts"], line.reason.params["fewer_hosts"])
+    assert fewer < hosts
+    assert line.reason.params["joined_faster"] >= 1
 
 
 def taken_back(line: JobPlan) -> bool:

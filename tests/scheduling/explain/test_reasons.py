@@ -199,7 +199,7 @@ def _check_priorities(snapshot: Snapshot, line: JobPlan) -> None:
         assert mine == (larger if who == "you have" else smaller)
         [other] = line.reason.params["others"]
         assert {larger, smaller} == {mine, other["priority"]}
-    compares = " to " in re.sub("it moves to|are entitled to", "", text)
+    compares = " to " in re.sub(r"it moves to|from \d+ hosts to|are entitled to", "", text)
     assert compares <= bool(re.search(comparison, text) or "group has" in text)
     for priority in re.findall(r"the same priority \((\d+)\)", text):
         assert int(priority) == mine == line.reason.params["others"][0]["priority"]
