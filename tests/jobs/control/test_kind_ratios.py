@@ -11,7 +11,7 @@ from tidepool.goodput.model import Bounds, ThroughputParameters
 from jobs.control import kind_ratios
 from jobs.control.kind_ratios import REMEMBERED_FOR, remember, remembered
 from jobs.models import Job, KindSpeedRatio
-from scheduling.policies.kind_ratios import MeasuredRatio
+from scheduling.policies.kind_ratios import MeasuredRatio, medians
 from scheduling.snapshot import ProfileView
 from tests.factories import JobFactory, RegisteredModelVersionFactory
 
@@ -89,3 +89,13 @@ def test_the_database_refuses_what_is_no_ratio(wrong: dict[str, Any]) -> None:
     row = {"job": JobFactory(), "code": "c", "kind": "T4", "base": "A100", "ratio": 1.0, "at": timezone.now(), **wrong}
     with pytest.raises(IntegrityError), transaction.atomic():
         KindSpeedRatio.objects.create(**row)
+
+
+def test_changed_code_reads_what_others_have_shown() -> None:
+    """A new version has another digest: the ratios of the former one are those of another code."""
+    job, now = JobFactory(), timezone.now()
+    remember(job, profile(T4=0.4, A100=0.1), now)
+    changed = RegisteredModelVersionFactory(model=job.model.model, digest="c" * 64)
+    codes = {changed.digest}
+    [found] = medians(remembered(codes, now), codes)
+    assert (found.code, found.ratio, found.trainings) == ("", pytest.approx(0.25), 1)
