@@ -1,6 +1,10 @@
 """The published trainings on 16 hosts with three kinds of GPU: by prices, against a partition for each.
 
     python -m benchmarks.mixed [--trace workload-6 ...] [--seed 1 2 3 4 5] [--pause 90] [--without speeds ...]
+        [--runs FILE]
+
+`--without` switches off one part of the policy each, `everything` all of them together. `--runs` appends each run to a
+file, and plays none that the file has already: a long comparison may be stopped at any time.
 
 `apart` is policy goodput, too, but each kind is a resource group of its own, and trainings are dealt to them in
 proportion to what they compute, as where users choose a partition. `fairshare` shares all GPUs, whatever their kind.
@@ -13,17 +17,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from math import inf, prod
+from pathlib import Path
 from random import Random
 from time import process_time
 from typing import Any
 from unittest import mock
 
+from benchmarks.recorded_runs import Runs
 from benchmarks.simulator import AIMS, group_of, job_of
 from benchmarks.trace_files import GPUS_PER_HOST, Submission, applications, trace, traces
 from core.process import fitting_alone
-from scheduling.policies import goodput, goodput_shares, gpu_kinds
+from scheduling import schedule
+from scheduling.policies import goodput, goodput_shares, gpu_kinds, target_hold
 from scheduling.replay import world
 from scheduling.replay.profiles import Application, Placement, StepTime
 from scheduling.replay.report import Figures, figures
@@ -41,7 +48,11 @@ PARTS: Mapping[str, tuple[tuple[Any, str, object], ...]] = {
     "bonus": ((goodput, "BONUS_OF_KINDS", 0.0975),),
     "fairness": ((goodput_shares, "BEHIND", inf),),
     "exchanges": ((gpu_kinds, "_TRIED_EACH", 1),),
+    "place": ((schedule, "joining_of", lambda *_: None),),
+    "often": ((target_hold, "TARGET_HOLD_SECONDS", 60.0), (world, "TARGET_HOLD_SECONDS", 60.0)),
 }
+#: All parts together but `often`: the policy before any of them, which decided each ten seconds, too.
+EVERYTHING = "everything"
 COSTS = Costs(30.0, 1.0)
 POLICIES = ("apart", "fifo", "fairshare", *AIMS)
 
@@ -103,6 +114,7 @@ class OnKinds:
 class Scene:
     """A trace, and the shares of the kinds' speeds that its applications use."""
 
+    name: str
     trace: str
     used: Mapping[str, Mapping[str, float]]
 
@@ -111,13 +123,14 @@ class Scene:
 
 
 def assumed(name: str) -> Scene:
-    return Scene(name, {application: dict.fromkeys(KINDS, used) for application, used in _USED.items()})
+    return Scene(name, name, {application: dict.fromkeys(KINDS, used) for application, used in _USED.items()})
 
 
 def drawn(seed: int) -> Scene:
     dice, names = Random(seed), list(traces())
     used = {application: {kind: dice.uniform(_LEAST_USED, 1.0) for kind in KINDS} for application in sorted(_USED)}
-    return Scene(names[(seed - 1) % len(names)], used)
+    name = names[(seed - 1) % len(names)]
+    return Scene(f"{name} seed {seed}", name, used)
 
 
 def main() -> None:
@@ -125,22 +138,29 @@ def main() -> None:
     parser.add_argument("--trace", nargs="+", choices=list(traces()), default=list(traces()))
     parser.add_argument("--seed", nargs="+", type=int, help="instead of --trace")
     parser.add_argument("--policy", nargs="+", choices=POLICIES, default=list(POLICIES))
-    parser.add_argument("--without", nargs="+", choices=list(PARTS), default=[])
+    parser.add_argument("--without", nargs="+", choices=[*PARTS, EVERYTHING], default=[])
+    parser.add_argument("--runs", type=Path, help="a file of lines of JSON, one for each run")
     parser.add_argument("--pause", type=float, default=COSTS.pause, help="seconds that a change of size costs")
     options = parser.parse_args()
     scenes = [drawn(seed) for seed in options.seed] if options.seed else [assumed(name) for name in options.trace]
     costs = replace(COSTS, pause=options.pause)
     runs = [*((policy, "") for policy in options.policy), *product(set(AIMS) & set(options.policy), options.without)]
     ratios: dict[tuple[str, str], list[float]] = {run: [] for run in runs}
+    recorded = Runs(options.runs)
     with fitting_alone():
         for scene in scenes:
-            apart = played("apart", scene, costs)
+
+            def run(policy: str, without: str, scene: Scene = scene) -> Figures:
+                key = {"scene": scene.name, "policy": policy, "without": without, "pause": costs.pause}
+                return recorded.figures(key, lambda: _without(without, policy, scene, costs))
+
+            apart = run("apart", "")
             for policy, without in runs:
-                found = apart if policy == "apart" else _without(without, policy, scene, costs)
+                found = run(policy, without)
                 ratios[policy, without].append(found.average / apart.average)
-                _print(scene.trace, _name(policy, without), found, ratios[policy, without][-1])
-    for run, each in ratios.items():
-        print(f"{_name(*run):24} geometric mean of {len(each)} traces: {prod(each) ** (1 / len(each)):.3f}")
+                _print(scene.name, _name(policy, without), found, ratios[policy, without][-1])
+    for names, each in ratios.items():
+        print(f"{_name(*names):24} geometric mean of {len(each)} traces: {prod(each) ** (1 / len(each)):.3f}")
 
 
 def _name(policy: str, without: str) -> str:
@@ -149,7 +169,9 @@ def _name(policy: str, without: str) -> str:
 
 def _without(part: str, policy: str, scene: Scene, costs: Costs) -> Figures:
     with ExitStack() as stack:
-        for module, name, value in PARTS.get(part, ()):
+        every = [changed for name, changed in PARTS.items() if name != "often"]
+        parts = every if part == EVERYTHING else [PARTS[part]] if part else []
+        for module, name, value in chain.from_iterable(parts):
             stack.enter_context(mock.patch.object(module, name, value))
         return played(policy, scene, costs)
 
@@ -199,7 +221,7 @@ def _alone_seconds() -> dict[str, float]:
 
 def _print(name: str, policy: str, found: Figures, ratio: float) -> None:
     print(
-        f"{name:16} {policy:22} average {found.average:7.1f} s {ratio:6.3f}  median {found.median:6.0f}  "
+        f"{name:24} {policy:22} average {found.average:7.1f} s {ratio:6.3f}  median {found.median:6.0f}  "
         f"99 % {found.p99:6.0f}  GPU-h {found.gpu_hours:5.0f}  resizes {found.resizes:5}  "
         f"rho {found.rho_mean:.2f} / {found.rho_worst:.2f}  cycles {found.cycles:5} x {found.cycle_ms:.2f} ms",
         flush=True,
