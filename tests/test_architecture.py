@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 #: Layers within jobs/, by the second part of a module's name.
 JOBS_LAYERS: tuple[tuple[str, ...], ...] = (
-    ("states", "words", "tags", "gpu_time", "topics"),
+    ("states", "words", "tags", "gpu_time", "gpu_weights", "topics"),
     ("permissions", "messages"),
     ("option_words",),
     ("options",),
