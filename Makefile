@@ -1,11 +1,14 @@
 # The four commands of a newcomer. Nothing here needs root, docker or a server.
-.PHONY: setup setup-mlflow demo test test-full check test-long test-torch test-services test-gpu test-mutants
+.PHONY: setup setup-mlflow setup-ldap demo test test-full check test-long test-torch test-services test-gpu test-mutants
 
 setup:        ## make .venv and install the pinned requirements
 	@scripts/setup
 
 setup-mlflow: ## add MLflow's server, in an environment of its own; `manage.py up` starts it when it is there
 	@scripts/setup-mlflow
+
+setup-ldap:   ## add log-in with an LDAP directory; compiles python-ldap, and says what that needs
+	@scripts/setup-ldap
 
 demo: setup   ## start everything on this machine and play the tutorial; ARGS="--port 8123" for example
 	@.venv/bin/python manage.py up --demo $(ARGS)

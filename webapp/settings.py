@@ -9,7 +9,7 @@ from tidepool.version import VERSION
 
 from webapp.collected_static import is_collected
 from webapp.environment import Environment, certificate_file, embedded_broker_url, secret_key, with_secrets
-from webapp.log_in_settings import group_table, oidc_config
+from webapp.log_in_settings import group_table, ldap_config, oidc_config
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 #: Files of secrets, so that these stand in no process's environment.
@@ -19,6 +19,7 @@ _SECRET_FILES = (
     "TIDEPOOL_BROKER_URL_FILE",
     "TIDEPOOL_DATABASE_URL_FILE",
     "TIDEPOOL_EXECUTOR_BROKER_URL_FILE",
+    "TIDEPOOL_LDAP_BIND_PASSWORD_FILE",
     "TIDEPOOL_MAIL_URL_FILE",
     "TIDEPOOL_METRICS_TOKEN_FILE",
     "TIDEPOOL_OIDC_CLIENT_SECRET_FILE",
@@ -214,8 +215,12 @@ LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "login"
 #: The organization's provider for log-in by OpenID Connect; None: there is none.
 OIDC = oidc_config(_environment)
+#: The organization's directory, whose passwords are valid here; None: there is none.
+LDAP = ldap_config(_environment)
+if LDAP is not None:
+    AUTHENTICATION_BACKENDS.insert(1, "accounts.organization.ldap.Directory")
 #: Table of what the provider's groups get here; None: there is no provider.
-LOGIN_GROUPS = group_table(_environment, is_needed=OIDC is not None)
+LOGIN_GROUPS = group_table(_environment, is_needed=OIDC is not None or LDAP is not None)
 #: Seconds after which a session that began at the provider ends, so that it decides again.
 PROVIDER_SESSION_SECONDS = int(_environment.number("TIDEPOOL_LOGIN_HOURS", 12, least=0.1) * 3600)
 

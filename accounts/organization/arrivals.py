@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 
@@ -21,7 +22,7 @@ from core.errors import Conflict, NotAllowed, UserError
 from core.roles import Role, is_cluster_admin, role_of
 from core.text import shown_text
 
-__all__ = ["ACTOR", "Person", "arrive", "connect"]
+__all__ = ["ACTOR", "Person", "arrive", "connect", "site_table"]
 
 #: Author of changes in the audit.
 ACTOR = "Tidepool"
@@ -61,6 +62,13 @@ def arrive(person: Person, table: GroupTable) -> User:
         _follow_role(user, Role(grants.role))
         follow_memberships(user, grants, table.managed)
     return user
+
+
+def site_table() -> GroupTable:
+    """Return the site's table of groups, which is there wherever people log in with a provider or directory."""
+    table: GroupTable | None = settings.LOGIN_GROUPS
+    assert table is not None, "the settings require the table"
+    return table
 
 
 @transaction.atomic

@@ -1,8 +1,5 @@
 """Sessions that began with a log-in at the provider, and their end by a log-out there."""
 
-from datetime import timedelta
-
-from django.conf import settings
 from django.contrib.auth import login
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
@@ -12,6 +9,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from accounts.authentication import BACKEND
+from accounts.login_page import end_in_time
 from accounts.models import ProviderSession
 from accounts.organization.oidc import LoggedOut
 from accounts.topics import ACCOUNTS
@@ -24,12 +22,10 @@ __all__ = ["end_sessions", "log_in"]
 def log_in(request: HttpRequest, user: User, sid: str) -> None:
     """Log the browser in for as long as a log-in at the provider lasts. sid: the provider's name for its session."""
     login(request, user, backend=BACKEND)
-    now = timezone.now()
-    # A moment, because Django would count seconds from each change of the session.
-    request.session.set_expiry(now + timedelta(seconds=settings.PROVIDER_SESSION_SECONDS))
+    end_in_time(request)
     request.session.save()
     session = Session.objects.get(pk=request.session.session_key)
-    ProviderSession.objects.create(session=session, user=user, sid=sid[:255], started_at=now)
+    ProviderSession.objects.create(session=session, user=user, sid=sid[:255], started_at=timezone.now())
 
 
 @transaction.atomic

@@ -12,9 +12,8 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST, require_safe
 
 from accounts.login_page import own_page, refused_log_in
-from accounts.organization.arrivals import arrive
+from accounts.organization.arrivals import arrive, site_table
 from accounts.organization.config import OidcConfig
-from accounts.organization.group_table import GroupTable
 from accounts.organization.oidc import claimed_person, provider_of
 from accounts.organization.provider_sessions import end_sessions, log_in
 from core.errors import NotAllowed, Unavailable, UserError
@@ -60,7 +59,7 @@ def oidc_callback(request: HttpRequest) -> HttpResponse:
         config, kept = _config(), _kept(request)
         after = kept["next"]
         claims = provider_of(config).claims(kept, request.GET.dict())
-        user = arrive(claimed_person(config, claims), _groups())
+        user = arrive(claimed_person(config, claims), site_table())
         log_in(request, user, str(claims.get("sid", "")))
     except UserError as error:
         response = refused_log_in(request, error, after)
@@ -90,12 +89,6 @@ def _config() -> OidcConfig:
     if config is None:
         raise UserError("This site has no provider for log-in: log in with a user name and a password.")
     return config
-
-
-def _groups() -> GroupTable:
-    table: GroupTable | None = settings.LOGIN_GROUPS
-    assert table is not None, "the settings require the table where there is a provider"
-    return table
 
 
 def _kept(request: HttpRequest) -> dict[str, str]:
