@@ -42,7 +42,7 @@ function addressOf(form) {
 }
 
 function isPosted(form) {
-  return form.getAttribute("method")?.toLowerCase() === "post";
+  return form.getAttribute("method")?.toLowerCase() === "post" && !("keepsNoDraft" in form.dataset);
 }
 
 function keyOf(form) {
