@@ -6,7 +6,18 @@ from typing import Literal, NamedTuple
 
 from tidepool.goodput.model import Bounds, NoiseScale, ThroughputParameters
 
-__all__ = ["Aim", "GroupView", "JobView", "KindRatio", "ProfileView", "Share", "SlotRef", "SlotView", "Snapshot", "limit_of"]
+__all__ = [
+    "Aim",
+    "GroupView",
+    "JobView",
+    "KindRatio",
+    "ProfileView",
+    "Share",
+    "SlotRef",
+    "SlotView",
+    "Snapshot",
+    "limit_of",
+]
 
 PolicyName = Literal["fifo", "priority", "fairshare", "goodput"]
 #: Aim of policy goodput; see `scheduling.policies.goodput`.

@@ -50,14 +50,19 @@ class SlowAdvice:
     text: str
 
 
-def advice_on(shares: Shares, ranks: Sequence[RankShare], straggler: RankShare | None) -> list[SlowAdvice]:
-    """Return advice, the one that promises most first. shares: over all ranks."""
+def advice_on(
+    shares: Shares, ranks: Sequence[RankShare], straggler: RankShare | None, cores: float | None = None
+) -> list[SlowAdvice]:
+    """Return advice, the one that promises most first.
+
+    shares: over all ranks. cores: smallest number of cores that a rank's GPU stands for; None: not known.
+    """
     if straggler is None:
-        found = list(_on_all(shares, ranks))
+        found = list(_on_all(shares, ranks, cores))
     else:
         # Without the slowest rank, the other parts of the others' time would be left.
         others = mean_shares(others_of(straggler, ranks))
-        found = [*_on_straggler(others, ranks, straggler), *_on_all(others, ranks)]
+        found = [*_on_straggler(others, ranks, straggler), *_on_all(others, ranks, cores)]
     return sorted(found, key=lambda one: -one.fraction)
 
 
@@ -70,14 +75,35 @@ def _on_straggler(others: Shares, ranks: Sequence[RankShare], straggler: RankSha
         yield _of("STRAGGLER", waiting, _straggler_text(straggler, blamed))
 
 
-def _on_all(shares: Shares, ranks: Sequence[RankShare]) -> Iterator[SlowAdvice]:
+def _on_all(shares: Shares, ranks: Sequence[RankShare], cores: float | None) -> Iterator[SlowAdvice]:
     """Yield advice on what takes all ranks' time."""
     least = {"data": _WORTH, "script": _WORTH, "validation": _WORTH, "checkpoint": _CHECKPOINTS}
     if len([rank for rank in ranks if rank.rank is not None]) > 1:
         least["communication"] = _COMMUNICATION
     for part, (code, text) in _TEXTS.items():
         if part in least and shares.get(part, 0.0) >= least[part]:
-            yield _of(code, shares[part], text)
+            yield _of(code, shares[part], (_on_workers(ranks, cores) or text) if part == "data" else text)
+
+
+def _on_workers(ranks: Sequence[RankShare], cores: float | None) -> str:
+    """Return the text on loaders without workers, or with more of them than cores; "": neither is known."""
+    counts = {rank.workers for rank in ranks if rank.rank is not None}
+    if None in counts or not counts:
+        return ""
+    share = "" if cores is None else f", of which each GPU stands for {cores:.3g} here"
+    if counts == {0}:
+        most = 4 if cores is None else max(1, min(8, int(cores) - 1))
+        return (
+            "The loader has no workers, so each rank reads its data itself and computes nothing meanwhile: give the"
+            f" loader num_workers={most}. A worker keeps up to one core busy{share}."
+        )
+    largest = max(count for count in counts if count is not None)
+    if cores is not None and largest > max(1.0, cores):
+        return (
+            f"The loader has {largest} workers for each GPU, and each GPU stands for {cores:.3g} cores of its host:"
+            " more workers than cores wait for each other. Keep decoded samples, or train on hosts with more cores."
+        )
+    return ""
 
 
 def others_of(straggler: RankShare, ranks: Sequence[RankShare]) -> list[RankShare]:

@@ -25,6 +25,7 @@ from insights.step_time.shares import (
 )
 from jobs.models import Job, TimeByCause
 from jobs.states import TERMINAL
+from workers.models import Host
 
 __all__ = ["PART_WORDS", "WhySlow", "why_slow"]
 
@@ -74,9 +75,17 @@ def why_slow(job: Job) -> WhySlow:
         None if straggler is None else straggler.rank,
         ranks,
         share_points(row.points),
-        advice_on(recent or shares, ranks, straggler),
+        advice_on(recent or shares, ranks, straggler, _cores(ranks)),
         outcomes_of(job, row),
     )
+
+
+def _cores(ranks: Sequence[RankShare]) -> float | None:
+    """Return the smallest number of cores that a rank's GPU stands for; None: a host does not tell."""
+    names = {rank.host for rank in ranks if rank.rank is not None}
+    shares = [host.share for host in Host.objects.filter(name__in=names)]
+    known = [share.cores for share in shares if share is not None]
+    return min(known) if known and len(known) == len(names) else None
 
 
 def _unmeasured(job: Job) -> WhySlow:

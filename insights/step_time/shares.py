@@ -44,6 +44,7 @@ class RankShare:
     last_in: Annotated[float, "Fraction of the compared sums of gradients into which it came last, 0 to 1."]
     caused_seconds: Annotated[float, "Seconds for which the other ranks have waited for it, on average over them."]
     compared: Annotated[int, "Number of compared sums."]
+    workers: Annotated[int | None, "Workers of its data loader; null: not known."] = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def _rank(member_id: str, attempt: int, numbers: Mapping[str, int], values: Mapp
         round(values["last_in"] / sums, 4) if sums else 0.0,
         values["caused"],
         sums,
+        values.get("workers"),
     )
 
 

@@ -32,6 +32,7 @@ def store(job: Job, told: TimeSpent) -> None:
             "caused": rank.caused_seconds,
             "sums": rank.sums,
             "last_in": rank.last_in,
+            "workers": rank.workers,
         }
     while len(row.ranks) > MOST_RANKS:
         oldest = next(iter(row.ranks))

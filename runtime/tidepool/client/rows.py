@@ -219,6 +219,8 @@ class RankShare:
     caused_seconds: float = 0.0
     #: Number of compared sums.
     compared: int = 0
+    #: Workers of its data loader; null: not known.
+    workers: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,8 @@ class SpentTime(msgspec.Struct, frozen=True):
     steps: int
     #: Numbers of operations, and the seconds for which the rank has waited in their sums, since the message before.
     waits: list[tuple[int, float]] = []
+    #: Workers of the rank's data loader; None: not known.
+    workers: Count | None = None
 
 
 class RankTime(msgspec.Struct, frozen=True):
@@ -42,6 +44,8 @@ class RankTime(msgspec.Struct, frozen=True):
     #: Number of compared sums, and of those into which this rank came last.
     sums: Count = 0
     last_in: Count = 0
+    #: Workers of its data loader; None: not known.
+    workers: Count | None = None
 
 
 class StepTimes(msgspec.Struct, frozen=True):

@@ -254,6 +254,11 @@ class Feed:
         self._batches: Any = None
         self.ahead: Callable[[], Iterator[MicroBatch]] = lambda: iter(())
 
+    @property
+    def workers(self) -> int:
+        """Return the number of workers of this rank."""
+        return self._reading.workers
+
     def prepare(self) -> None:
         """Start the workers, so that the first step does not wait for them."""
         if self._loader is not None and self._batches is None:

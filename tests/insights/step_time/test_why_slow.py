@@ -1,5 +1,6 @@
 """Time by cause: from the coordinator's journal to shares, the sentence, advice and the page."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from jobs.models import Job, JobProfile, TimeByCause
 from tests.factories import JobFactory
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
+from workers.models import Host
 
 pytestmark = pytest.mark.django_db
 
@@ -94,6 +96,43 @@ def test_implausible_sums_are_not_stored(
 ) -> None:
     tell(cluster, training, {"member_id": "a.0.1", "steps": 1, "seconds": bad})
     assert not TimeByCause.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "words"),
+    [
+        (
+            0,
+            8.0,
+            "give the loader num_workers=7. A worker keeps up to one core busy, of which each GPU stands for 8 here",
+        ),
+        (0, 1.5, "num_workers=1."),
+        (0, None, "num_workers=4. A worker keeps up to one core busy. Expected: up to 2 times as fast."),
+        (32, 8.0, "has 32 workers for each GPU, and each GPU stands for 8 cores"),
+        (4, 8.0, "Read data ahead"),
+        (32, None, "Read data ahead"),
+        (None, 8.0, "Read data ahead"),
+    ],
+)
+def test_advice_on_data_counts_workers_and_cores(workers: int | None, cores: float | None, words: str) -> None:
+    ranks = [replace(rank(number, data=0.5, compute=0.5), workers=workers) for number in (0, 1)]
+    [advice] = advice_on(shares(data=0.5, compute=0.5), ranks, None, cores)
+    assert words in advice.text
+
+
+def test_a_loader_without_workers_is_named_with_the_cores_of_its_hosts(
+    training: Job, cluster: Cluster, alice_api: APIClient
+) -> None:
+    Host.objects.update(cores=16.0, ngpus=4, memory_bytes=2**36, usable_memory_bytes=2**36)
+    members = training.ranks.order_by("rank").values_list("member_id", flat=True)
+    tell(cluster, training, *(told(member, data=6, compute=4) | {"workers": 0} for member in members))
+    Host.objects.update(cores=16.0, ngpus=4, memory_bytes=2**36, usable_memory_bytes=2**36)
+    found = answer(alice_api, training)
+    assert [each["workers"] for each in found["ranks"]] == [0, 0]
+    assert (
+        "num_workers=3. A worker keeps up to one core busy, of which each GPU stands for 4 here"
+        in found["advice"][0]["text"]
+    )
 
 
 def test_rows_stay_small(

@@ -3,8 +3,12 @@
 from contextlib import suppress
 from typing import Any
 
+import torch
 from tidepool.protocol import SPENT_PARTS
+from tidepool.torch.data import Feed, Reading
 from tidepool.torch.rank.step_clock import StepClock, TimePart
+from tidepool.torch.state.randomness import Generators
+from torch.utils.data import TensorDataset
 
 
 class Time:
@@ -115,3 +119,14 @@ def test_of_quick_steps_fewer_waits_are_told_by_all_ranks_the_same_ones() -> Non
             assert len(reading.waits) <= 32
     assert all(number % 2 == 0 for number in told if number >= 64)
     assert all(number % 4 == 0 for number in told if number >= 128)
+
+
+def test_a_reading_has_the_workers_of_the_loader_once_it_is_open() -> None:
+    clock = StepClock(Time())
+    clock.begin()
+    before = clock.reading()
+    clock.open_feed(Feed(TensorDataset(torch.zeros(4)), None, 0, Reading(), Generators(torch.device("cpu"))))
+    after = clock.reading()
+    assert before is not None
+    assert after is not None
+    assert (before.workers, after.workers) == (None, 0)

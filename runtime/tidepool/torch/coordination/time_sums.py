@@ -133,4 +133,5 @@ def _told(member_id: str, rank: _Rank) -> RankTime:
     seconds[_COMMUNICATION] -= straggled
     seconds[_STRAGGLING] = straggled
     rounded = [round(each, 3) for each in seconds]
-    return RankTime(member_id, rank.spent.steps, rounded, round(rank.caused, 3), rank.sums, rank.last_in)
+    compared = round(rank.caused, 3), rank.sums, rank.last_in
+    return RankTime(member_id, rank.spent.steps, rounded, *compared, rank.spent.workers)

@@ -16,6 +16,7 @@ from enum import IntEnum
 from tidepool.protocol import SPENT_PARTS, SpentTime
 from tidepool.torch.adaptive.profiler import Stopwatch
 from tidepool.torch.comm.reducer import Reducer
+from tidepool.torch.data import Feed
 
 __all__ = ["StepClock", "TimePart"]
 
@@ -49,6 +50,8 @@ class StepClock:
         self._running: tuple[TimePart, float] | None = None
         #: Steps that the rank has made.
         self.steps = 0
+        #: Workers of its data loader; None: it has opened none yet.
+        self.workers: int | None = None
         #: Seconds of computing up to the newest sum.
         self._computed = 0.0
         #: Operations and the seconds for which this rank has waited in their sums.
@@ -88,6 +91,11 @@ class StepClock:
         with self.during(part):
             work()
 
+    def open_feed(self, feed: Feed) -> None:
+        """Have the feed start its workers."""
+        self.workers = feed.workers
+        self.timed(TimePart.DATA, feed.prepare)
+
     def finish_sum(self, reducer: Reducer, watch: Stopwatch, operation: int) -> None:
         """Finish the sum of a step's gradients, and count the wait for it. Raises CommunicationError."""
         before = self._seconds[TimePart.COMMUNICATION]
@@ -111,7 +119,7 @@ class StepClock:
             if self._running is running:  # else a part has ended meanwhile, and the sums may have it or not
                 part, since = running
                 seconds[part] += self._now() - since
-                return SpentTime([round(each, 6) for each in seconds], self.steps, self._taken_waits())
+                return SpentTime([round(each, 6) for each in seconds], self.steps, self._taken_waits(), self.workers)
         return None
 
     def _taken_waits(self) -> list[tuple[int, float]]:

@@ -204,7 +204,7 @@ class TrainingLoop:
         if at_boundary:
             self._agreement.at_boundary()
         feed.ahead = partial(self.division.ahead, order, self.transitions.sharing)
-        self.clock.timed(TimePart.DATA, feed.prepare)
+        self.clock.open_feed(feed)
         chunk = self.division.chunk(order, self.position.cursor)
         self.buffers.begin_step(divided=self.world_size > 1 or self.virtual_ranks is not None)
         self._note_weights()
