@@ -20,6 +20,7 @@ __all__ = [
     "ERROR_FILE",
     "FATAL_FILE",
     "HOPELESS",
+    "JOB_GROUP",
     "KILLED",
     "LAUNCH_TIMEOUT",
     "LOOPS_DIFFER",
@@ -32,6 +33,7 @@ __all__ = [
     "error_of",
     "error_words",
     "may_be_starved",
+    "memory_limit",
     "oom_kills",
 ]
 
@@ -42,6 +44,8 @@ ERROR_FILE = "error.json"
 FATAL_FILE = "fatal"
 #: Kind of error of a rank that the kernel killed for lack of memory.
 OUT_OF_MEMORY = "OutOfMemory"
+#: Beginning of the names of the groups of processes (cgroups) of jobs.
+JOB_GROUP = "tidepool."
 #: Kind of error of a rank that was killed for a reason that the kernel does not tell.
 KILLED = "Killed"
 #: Kind of error of a rank that was killed because it held the others up: the machine may be to blame.
@@ -141,7 +145,8 @@ def describe_end(
         text = f"the process was ended by {name}: {_CRASHES[signal.Signals(number)]}"
         return end(by_script=True, error=_error(name, text, _stacks(log_dir)))
     if number == signal.SIGKILL and oom_killed:
-        return end(by_script=True, error=_error(OUT_OF_MEMORY, "the kernel killed the process because memory ran out"))
+        text = f"the kernel killed the process because memory ran out{_limit_words()}"
+        return end(by_script=True, error=_error(OUT_OF_MEMORY, text))
     unknown = number == signal.SIGKILL and oom_killed is None
     text = "killed by SIGKILL; whether memory ran out cannot be read on this host"
     return end(by_script=False, error=_error(KILLED, text) if unknown else None)
@@ -211,6 +216,26 @@ def oom_kills(cgroup: str | None = None) -> int | None:
         found = re.search(r"^oom_kill (\d+)$", _read(place), re.MULTILINE)
         if found:
             return int(found[1])
+    return None
+
+
+def _limit_words() -> str:
+    """Return a phrase about the memory that this host lets the training use; "": it sets no limit of its own."""
+    limit = memory_limit(_read(Path("/proc/self/cgroup")))
+    return "" if limit is None else f": it may use {limit / 1024**3:.4g} GiB on this host"
+
+
+def memory_limit(cgroup: str, mount: Path = _CGROUP) -> int | None:
+    """Return the limit in bytes of the job's own group of processes; None: it has none. cgroup: see `oom_kills`."""
+    for line in cgroup.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not Path(path).name.startswith(JOB_GROUP):
+            continue
+        names = {"": ("", "memory.max"), "memory": ("memory", "memory.limit_in_bytes")}
+        for controller in {*controllers.split(",")} & names.keys():
+            folder, file = names[controller]
+            text = _read(mount / folder / path.lstrip("/") / file).strip()
+            return int(text) if text.isdigit() else None
     return None
 
 

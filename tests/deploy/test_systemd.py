@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from tidepool.confine.probe import RIGHTS
 
 from tests.docker.compose import COMPOSE, ROOT, load
 from tests.docker.test_compose import GIVEN
 from tests.missing import leave_out
+from workers.executor.config import executor_config
+from workers.executor.limits import LEAF, Amounts
+from workers.executor.users import UserIds
 
 TREE: Final = ROOT / "deploy/systemd"
 UNITS: Final = sorted(TREE.glob("*.service"))
@@ -79,3 +83,20 @@ def test_nobody_gains_rights_and_trainings_outlive_their_executor() -> None:
         assert (service(unit)["User"], service(unit)["NoNewPrivileges"]) == ("tidepool", "yes")
     executor = service(TREE / "tidepool-executor.service")
     assert (executor["KillMode"], executor["Delegate"]) == ("process", "yes")
+
+
+def test_the_drop_in_for_users_of_their_own_has_what_a_host_tries(tmp_path: Path) -> None:
+    given = service(TREE / "separate-users.conf")
+    assert set(given["AmbientCapabilities"].split()) == set(RIGHTS)
+    variables = dict(word.split("=", 1) for word in given["Environment"].split())
+    base = {"TIDEPOOL_HOME": str(tmp_path), "TIDEPOOL_HOST_NAME": "gpu1", "TIDEPOOL_BROKER_URL": "redis://site/0"}
+    config = executor_config(base | variables)
+    assert (config.isolation, config.user_ids) == ("separate", UserIds(200000, 299999))
+
+
+def test_the_drop_in_for_limits_sets_what_an_executor_takes(tmp_path: Path) -> None:
+    given = service(TREE / "limits.conf")
+    variables = dict(word.split("=", 1) for word in given["Environment"].split())
+    base = {"TIDEPOOL_HOME": str(tmp_path), "TIDEPOOL_HOST_NAME": "gpu1", "TIDEPOOL_BROKER_URL": "redis://site/0"}
+    assert executor_config(base | variables).slot_limits == Amounts(64 * 1024**3, 4096)
+    assert (given["Delegate"], given["DelegateSubgroup"]) == ("memory pids", LEAF)

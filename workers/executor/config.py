@@ -16,6 +16,7 @@ from tidepool.units import size_in
 
 from workers.executor.broker_url import verified
 from workers.executor.environments.engines import CHOICE, ENGINE_NAMES, ENGINES, engine_in
+from workers.executor.limits import Amounts
 from workers.executor.notice import Cloud, NoticeOptions, moment_in
 from workers.executor.users import UserIds, user_ids_in
 
@@ -47,6 +48,8 @@ _INSTALLER = frozenset(
 )
 
 
+#: Least limits of a slot: memory in bytes, and processes and threads.
+_LEAST_MEMORY, _FEWEST_PROCESSES = 64 * 1024**2, 8
 #: Level of isolation that the operator chooses; see `workers.executor.walls`.
 Isolation = Literal["walled", "separate", "shared"]
 #: Variables that name a file with a password.
@@ -92,6 +95,8 @@ class ExecutorConfig:
     isolation: Isolation = "walled"
     #: Users that trainings are, where those of each person are a user of their own; None: they are the executor's.
     user_ids: UserIds | None = None
+    #: Memory and processes that a training may have for each slot.
+    slot_limits: Amounts = field(default_factory=Amounts)
     #: TCP ports, besides the broker's, that no training may connect to.
     closed_ports: tuple[int, ...] = ()
     #: Folders that all trainings may read, or change, besides their own.
@@ -167,6 +172,10 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         secret_files=tuple(Path(environment[name]).resolve() for name in _SECRET_FILES if environment.get(name)),
         reserved_cores=_reserved_cores(environment.get("TIDEPOOL_RESERVED_CORES", "").strip()),
         reserved_memory_bytes=_reserved_memory(environment.get("TIDEPOOL_RESERVED_MEMORY", "").strip()),
+        slot_limits=Amounts(
+            _slot_memory(environment.get("TIDEPOOL_SLOT_MEMORY", "").strip()),
+            _slot_processes(environment.get("TIDEPOOL_SLOT_PROCESSES", "").strip()),
+        ),
     )
 
 
@@ -231,6 +240,20 @@ def _reserved_memory(text: str) -> int:
     if size is None:
         raise ConfigError(f"TIDEPOOL_RESERVED_MEMORY must be a size such as 8GiB, not {text!r}")
     return size
+
+
+def _slot_memory(text: str) -> int | None:
+    size = size_in(text) if text else None
+    if text and (size is None or size < _LEAST_MEMORY):
+        raise ConfigError(f"TIDEPOOL_SLOT_MEMORY must be a size of at least 64MiB, such as 32GiB, not {text!r}")
+    return size
+
+
+def _slot_processes(text: str) -> int | None:
+    number = _number("TIDEPOOL_SLOT_PROCESSES", text) if text else None
+    if number is not None and number < _FEWEST_PROCESSES:
+        raise ConfigError(f"TIDEPOOL_SLOT_PROCESSES must be at least {_FEWEST_PROCESSES}, not {text!r}")
+    return number
 
 
 def _gigabytes(name: str, text: str) -> int | None:

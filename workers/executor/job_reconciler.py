@@ -49,6 +49,7 @@ from workers.executor.environments.requirements import TESTED_TORCH, folder_in, 
 from workers.executor.environments.software import software_in, why_driver_is_too_old
 from workers.executor.folder_watch import FolderWatch, host_journal_path
 from workers.executor.forkserver import Forkserver, ForkserverError, Forkservers
+from workers.executor.limits import JobLimits
 from workers.executor.sealed_secrets import UnreadableSecretsError, opened_secrets
 from workers.executor.users import NoUserError
 from workers.executor.walls import remove_temporary, wall_for, why_no_training
@@ -127,7 +128,12 @@ class _Link:
 
 class JobReconciler:
     def __init__(
-        self, config: ExecutorConfig, forkservers: Forkservers, environments: Environments, desired: DesiredJob
+        self,
+        config: ExecutorConfig,
+        forkservers: Forkservers,
+        environments: Environments,
+        desired: DesiredJob,
+        limits: JobLimits,
     ) -> None:
         self.desired = desired
         #: Ranks as last known. Those of a silent shim, or of one being cleaned up, count as alive.
@@ -143,6 +149,7 @@ class JobReconciler:
         self._config = config
         self._forkservers = forkservers
         self._environments = environments
+        self._limits = limits
         self._mark = f"{config.mark}.{desired.job}.{desired.attempt}"
         self._shim_socket = self._socket("shim")
         self._coordinator_socket = self._socket("coordinator")
@@ -167,6 +174,7 @@ class JobReconciler:
         if self._shim is None and self._cleared and self._wants_shim() and may_start:
             self._start_shim()
         if self._shim is not None:
+            self._limits.keep(self._key, self._slots)
             self._shim.send(msgspec.structs.replace(self.desired, user_secrets="", user_secrets_problem=""))
         self._reconcile_coordinator(may_start=may_start)
         if self._watch is not None and self.ranks:
@@ -200,6 +208,7 @@ class JobReconciler:
         self._shim_socket.unlink(missing_ok=True)
         self._coordinator_socket.unlink(missing_ok=True)
         remove_temporary(self._config, *self._key)
+        self._limits.forget(self._key)
 
     # --- the shim ---
 
@@ -246,7 +255,13 @@ class JobReconciler:
         self.observed = True
 
     def _wants_shim(self) -> bool:
-        return bool(self.desired.wanted) and not self.desired.stop and time.monotonic() >= self._shim_backoff.until
+        is_wanted = bool(self.desired.wanted) and not self.desired.stop and not self._limits.why_none
+        return is_wanted and time.monotonic() >= self._shim_backoff.until
+
+    @property
+    def _slots(self) -> int:
+        """Number of slots of this host that the job holds or will hold."""
+        return len({*self.desired.wanted, *self.desired.vacating})
 
     def _start_shim(self) -> None:
         forkserver = self._parent()
@@ -263,6 +278,8 @@ class JobReconciler:
             return
         logger.info("job=%s attempt=%s: shim pid=%s", *self._key, pid)
         self._cleared = False
+        if not self._limits.hold(self._key, pid, self._slots):
+            return
         self._shim = _Link.connect(self._shim_socket)
 
     @property

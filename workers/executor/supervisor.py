@@ -29,6 +29,7 @@ from workers.executor.environments.preparation import Preparation
 from workers.executor.forkserver import Forkservers
 from workers.executor.job_reconciler import JobReconciler
 from workers.executor.journals import Journals
+from workers.executor.limits import JobLimits
 from workers.executor.saved_state import JobKey, Records, load_records, save_records
 from workers.executor.walls import isolation_of, tried_users
 
@@ -76,6 +77,7 @@ class Supervisor:
             idle_most=config.idle_forkservers,
             words=tried_users(config),
         )
+        self._limits = JobLimits(config.slot_limits, config.mark)
         self._environments = Environments(
             config.environments_folder,
             config.installer_environment,
@@ -254,7 +256,7 @@ class Supervisor:
         job = self._jobs.get(key)
         self._journals.follow(desired)
         if job is None:
-            self._jobs[key] = JobReconciler(self._config, self._forkservers, self._environments, desired)
+            self._jobs[key] = JobReconciler(self._config, self._forkservers, self._environments, desired, self._limits)
         elif desired.target_revision >= job.desired.target_revision:
             job.desired = desired
 
@@ -285,7 +287,8 @@ class Supervisor:
             return
         ranks = [rank for _, job in sorted(self._jobs.items()) for rank in job.ranks]
         before = self._observation
-        behind, isolation = max(self._behind, default=None), isolation_of(self._config, self._forkservers.own.abilities)
+        behind = max(self._behind, default=None)
+        isolation = isolation_of(self._config, self._forkservers.own.abilities, self._limits.why_none)
         self._observation = Observation(self._applied_revision, ranks, behind, environments, isolation)
         if self._observation != before:
             self._changed()

@@ -23,6 +23,11 @@ _SHARED: Final = (
     "Trainings are not kept apart, because its executor has TIDEPOOL_ISOLATION=shared: each can read and change what "
     "others have, and the files of Tidepool."
 )
+_UNLIMITED: Final = (
+    "Trainings cannot be limited as TIDEPOOL_SLOT_MEMORY and TIDEPOOL_SLOT_PROCESSES say: {why}. Mend that, or unset "
+    "them for its executor."
+)
+_LONGEST: Final = 500
 _TRAININGS: Final = "batchworkdir"
 _DEFAULT_PORTS: Final = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5671}
 
@@ -46,8 +51,13 @@ def why_no_training(config: ExecutorConfig, abilities: Abilities) -> str:
     )
 
 
-def isolation_of(config: ExecutorConfig, abilities: Abilities | None) -> dict[str, Any]:
-    """Return the fields of the host's facts about what keeps trainings apart; {}: that is not known yet."""
+def isolation_of(config: ExecutorConfig, abilities: Abilities | None, why_no_limits: str = "") -> dict[str, Any]:
+    """Return the fields of the host's facts about what keeps trainings apart; {}: that is not known yet.
+
+    why_no_limits: why trainings cannot be limited as the operator has asked; "": they are, or need not be.
+    """
+    if why_no_limits:
+        return {"isolation": "none", "isolation_lacks": [_UNLIMITED.format(why=why_no_limits)[:_LONGEST]]}
     if config.isolation == "shared":
         return {"isolation": "shared", "isolation_lacks": [_SHARED]}
     if abilities is None:

@@ -18,14 +18,14 @@ from tidepool.confine.mounts import enter_view
 from tidepool.confine.surround import python_folders
 from tidepool.confine.wall import Wall
 
-__all__ = ["Apart", "probe"]
+__all__ = ["RIGHTS", "Apart", "probe"]
 
 _LANDLOCK_WORDS = {
     errno.ENOSYS: "Its kernel has no Landlock: Linux 5.13 is the first with it.",
     errno.EOPNOTSUPP: "Landlock is off in its kernel: add landlock to the boot option lsm=.",
 }
 #: Capabilities without which trainings cannot be users of their own, by their numbers in linux/capability.h.
-_RIGHTS = {
+RIGHTS = {
     "CAP_KILL": 5,
     "CAP_SETGID": 6,
     "CAP_SETUID": 7,
@@ -74,7 +74,7 @@ def _users(apart: Apart) -> dict[str, Any]:
 
 def _missing_right() -> str:
     has = kernel.capabilities()
-    missing = [name for name, number in _RIGHTS.items() if not has >> number & 1]
+    missing = [name for name, number in RIGHTS.items() if not has >> number & 1]
     return f"its executor lacks {', '.join(missing)}" if missing else ""
 
 

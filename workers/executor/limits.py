@@ -1,0 +1,224 @@
+"""Limits on the memory and the number of processes of a training on this host, by control groups of either version.
+
+Each job has a group below the executor's own one. Its guardian is put into it before it has started a rank.
+"""
+
+import errno
+import logging
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tidepool.rank_exits import JOB_GROUP
+
+__all__ = ["LEAF", "Amounts", "ControlGroups", "JobLimits", "NoLimitsError", "control_groups"]
+
+_MOUNT: Final = Path("/sys/fs/cgroup")
+_OWN: Final = Path("/proc/self/cgroup")
+#: Group of version 2 that the executor's own processes are in: one that has groups below it may contain none.
+LEAF: Final = "executor"
+_TRY: Final = "try"
+#: Files of a group by its version, in the order in which limits are lowered: memory, memory and swap, processes.
+_FILES: Final = {
+    1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max"),
+    2: ("memory.max", "memory.swap.max", "pids.max"),
+}
+_USED: Final = {1: "memory.usage_in_bytes", 2: "memory.current"}
+
+
+logger = logging.getLogger(__name__)
+
+
+class NoLimitsError(Exception):
+    """This host cannot limit its trainings. The message is a part of a sentence that says why."""
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Amounts that a training may use for each slot; None: as much as it can get."""
+
+    memory_bytes: int | None = None
+    processes: int | None = None
+
+    def of(self, slots: int) -> "Amounts":
+        memory = None if self.memory_bytes is None else self.memory_bytes * slots
+        return Amounts(memory, None if self.processes is None else self.processes * slots)
+
+
+class JobLimits:
+    """Limits of the jobs of an executor; none where its operator has set none."""
+
+    def __init__(self, per_slot: Amounts, mark: str) -> None:
+        self._groups: ControlGroups | None = None
+        #: Why jobs cannot be limited as the operator has asked; "": they can, or need not be.
+        self.why_none = ""
+        if per_slot != Amounts():
+            try:
+                self._groups = control_groups(per_slot, mark)
+            except NoLimitsError as error:
+                self.why_none = str(error)
+
+    def hold(self, key: tuple[int, int], pid: int, slots: int) -> bool:
+        """Limit a guardian that has started nothing yet, and what it will start; one that cannot be limited is killed.
+
+        Returns whether it goes on.
+        """
+        if self._groups is None:
+            return True
+        try:
+            self._groups.hold(_name(key), pid, slots)
+        except OSError as error:
+            logger.warning("job=%s attempt=%s: its processes cannot be limited: %s", *key, error)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            return False
+        return True
+
+    def keep(self, key: tuple[int, int], slots: int) -> None:
+        """Adapt the limits to the number of slots."""
+        if self._groups is not None:
+            try:
+                self._groups.set(_name(key), slots)
+            except OSError as error:
+                logger.warning("job=%s attempt=%s: its limits stay as they were: %s", *key, error)
+
+    def forget(self, key: tuple[int, int]) -> None:
+        if self._groups is not None:
+            self._groups.forget(_name(key))
+
+
+def _name(key: tuple[int, int]) -> str:
+    return f"{key[0]}.{key[1]}"
+
+
+class ControlGroups:
+    """Groups of the jobs of this host."""
+
+    def __init__(self, version: int, parents: Iterable[Path], mark: str, per_slot: Amounts) -> None:
+        """parents: the groups below which those of jobs are made, one for each hierarchy."""
+        self._version = version
+        self._parents = tuple(dict.fromkeys(parents))
+        self._mark = mark
+        self._per_slot = per_slot
+        #: Number of slots that the limits of each job are for, as far as they were set.
+        self._slots: dict[str, int] = {}
+
+    def hold(self, job: str, pid: int, slots: int) -> None:
+        """Put a process, and all that it will start, into the job's group. Raises OSError."""
+        for place in self._places(job):
+            place.mkdir(exist_ok=True)
+        self._slots.pop(job, None)
+        self.set(job, slots)
+        for place in self._places(job):
+            (place / "cgroup.procs").write_text(str(pid))
+
+    def set(self, job: str, slots: int) -> None:
+        """Limit the job to what it may use on so many slots; a limit below what it uses waits until that has shrunk."""
+        if self._slots.get(job) == slots or not slots:
+            return
+        places = [place for place in self._places(job) if place.is_dir()]
+        if not places:
+            return
+        amounts = self._per_slot.of(slots)
+        if amounts.memory_bytes is not None and _used(places, _USED[self._version]) > amounts.memory_bytes:
+            return
+        for place in places:
+            _limit(place, amounts, self._version)
+        self._slots[job] = slots
+
+    def forget(self, job: str) -> None:
+        """Remove the group of a job that has no process left."""
+        self._slots.pop(job, None)
+        for place in self._places(job):
+            with suppress(FileNotFoundError, OSError):  # a process is left: the next executor of this host finds it
+                place.rmdir()
+
+    def _places(self, job: str) -> list[Path]:
+        return [parent / f"{JOB_GROUP}{self._mark}.{job}" for parent in self._parents]
+
+
+def _limit(place: Path, amounts: Amounts, version: int) -> None:
+    memory, with_swap, processes = _FILES[version]
+    if amounts.memory_bytes is not None and (place / memory).exists():
+        # Version 1 counts memory and swap together, and refuses less of it than of memory; version 2 counts swap alone.
+        values = {memory: amounts.memory_bytes, with_swap: amounts.memory_bytes if version == 1 else 0}
+        known = {name: value for name, value in values.items() if (place / name).exists()}
+        try:
+            _write(place, known)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            _write(place, dict(reversed(known.items())))
+    if amounts.processes is not None and (place / processes).exists():
+        (place / processes).write_text(str(amounts.processes))
+
+
+def _write(place: Path, values: Mapping[str, int]) -> None:
+    for name, value in values.items():
+        (place / name).write_text(str(value))
+
+
+def _used(places: Iterable[Path], name: str) -> int:
+    return max((int((place / name).read_text()) for place in places if (place / name).exists()), default=0)
+
+
+def control_groups(per_slot: Amounts, mark: str, *, mount: Path = _MOUNT, own: str | None = None) -> ControlGroups:
+    """Return the groups of this host, after having tried to limit one. own: text of /proc/self/cgroup.
+
+    Raises NoLimitsError.
+    """
+    lines = (_OWN.read_text() if own is None else own).splitlines()
+    wanted = {"memory": per_slot.memory_bytes, "pids": per_slot.processes}
+    controllers = [name for name, amount in wanted.items() if amount is not None]
+    try:
+        version, parents = _parents(lines, controllers, mount)
+        groups = ControlGroups(version, parents, mark, per_slot)
+        for place in groups._places(_TRY):
+            place.mkdir(exist_ok=True)
+        groups.set(_TRY, 1)
+        groups.forget(_TRY)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        raise NoLimitsError(f"its control groups cannot be used: {error.strerror}{where}") from None
+    return groups
+
+
+def _parents(lines: Iterable[str], controllers: Iterable[str], mount: Path) -> tuple[int, list[Path]]:
+    """Return the version of control groups that has these controllers, and the executor's own group of each."""
+    own = {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
+    first = [_first_of(mount / name / own[name].lstrip("/"), mount / name) for name in controllers if name in own]
+    if first:
+        missing = [name for name in controllers if name not in own]
+        if missing:
+            raise NoLimitsError(f"its kernel has no control groups for {', '.join(missing)}")
+        return 1, first
+    if "" not in own:
+        raise NoLimitsError("its kernel has no control groups")
+    group = _first_of(mount / own[""].lstrip("/"), mount)
+    return 2, [_delegated(group.parent if group.name == LEAF else group, controllers)]
+
+
+def _first_of(*places: Path) -> Path:
+    """Return the first place that is there: a container sees its own group at the top."""
+    return next((place for place in places if (place / "cgroup.procs").exists()), places[-1])
+
+
+def _delegated(group: Path, controllers: Iterable[str]) -> Path:
+    """Return the group of version 2, once groups below it have the controllers."""
+    offered = (group / "cgroup.controllers").read_text().split()
+    if missing := [name for name in controllers if name not in offered]:
+        raise NoLimitsError(f"its group {group} has no controller for {', '.join(missing)}: let systemd delegate them")
+    enabled = (group / "cgroup.subtree_control").read_text().split()
+    if {*controllers} <= {*enabled}:
+        return group
+    leaf = group / LEAF
+    leaf.mkdir(exist_ok=True)
+    for pid in (group / "cgroup.procs").read_text().split():
+        with suppress(ProcessLookupError):
+            (leaf / "cgroup.procs").write_text(pid)
+    (group / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))
+    return group
