@@ -12,10 +12,11 @@ from jobs import actions
 from jobs.actions.environments import EnvironmentSpec, change_environment, create_environment, delete_environment
 from jobs.files.job_folder import job_folder
 from jobs.models import Job
-from tests.factories import DatasetVersionFactory
+from tests.factories import DatasetVersionFactory, UserFactory
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 from tests.jobs.queries.test_provenance import tell
+from tests.stored_secrets import CANARY, own_secret
 from workers.executor.environments.software import cluster_packages
 
 pytestmark = pytest.mark.django_db
@@ -115,3 +116,18 @@ def test_one_key_makes_one_training_of_each_kind(cluster: Cluster, job: Job, ali
     first, again = post("12345678", exactly=True), post("12345678", exactly=True)
     assert first.json()["id"] == again.json()["id"]
     assert post("12345678").status_code == 409
+
+
+def test_has_the_secrets_of_whoever_runs_it_and_no_value(cluster: Cluster, submit: Submit, alice: User) -> None:
+    row = own_secret(alice)
+    made = submit(max_slots=1, secrets="HF_TOKEN")
+    cluster.turn()
+    job = Job.objects.get(pk=made.pk)
+    tell(cluster, job, packages=packages(), origins=cluster_packages()[1])
+    copy = actions.run_again_exactly(job, alice)
+    assert (copy.secrets, [use.secret for use in copy.secret_uses.all()]) == ("HF_TOKEN", [row])
+    assert CANARY not in f"{[event.detail for event in copy.events.all()]} {vars(copy)}"
+    root = UserFactory(username="root", is_staff=True)
+    with pytest.raises(actions.InvalidSubmission) as refused:
+        actions.run_again_exactly(job, root)
+    assert "Neither you nor" in refused.value.fields["secrets"][0]
