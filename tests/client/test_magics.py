@@ -51,5 +51,5 @@ def test_a_cell_gets_secrets_by_name_and_its_training_keeps_no_value(logged_in: 
 
 
 def test_a_cell_with_a_secret_that_nobody_has_is_refused(logged_in: Scene) -> None:
-    with pytest.raises(UsageError, match="a secret .NO_SUCH_TOKEN.: add it on the page Secrets"):
+    with pytest.raises(UsageError, match=r"a secret .NO_SUCH_TOKEN.: add it on the page Secrets"):
         TidepoolMagics(InteractiveShell()).tidepool("--detach --secret NO_SUCH_TOKEN", "print(1)")
