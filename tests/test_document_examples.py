@@ -101,6 +101,7 @@ SKIPPED = {
     "docs/operator/kubernetes.md#Install.2": "needs a cluster",
     "docs/operator/kubernetes.md#Upgrade.1": "needs a cluster",
     "docs/operator/join-a-host.md#Join a host.3": "needs another machine; tests/hosts joins hosts of its own",
+    "docs/operator/several-hosts.md#A range of ports.1": "changes the kernel; tests/hosts/test_ports.py does so",
     "docs/operator/mlflow.md#MLflow on the site.1": "installs MLflow; tests/journey/test_mlflow.py starts it",
     "docs/operator/mlflow.md#On a host name of its own.1": "a line of settings without a command",
     "docs/operator/slurm.md#The batch script.1": "a batch script; tests/slurm submits one to a Slurm of its own",

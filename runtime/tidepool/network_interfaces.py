@@ -4,7 +4,9 @@ gloo looks for this machine's address by its name, which Debian leads to 127.0.1
 comes first: both are told the one that the host's own address is on.
 """
 
+import errno
 import ipaddress
+import os
 import socket
 from collections.abc import Mapping, Sequence
 
@@ -17,9 +19,12 @@ __all__ = [
     "interface_variables",
     "interfaces",
     "is_loopback",
+    "listen_at",
     "resolve_host",
+    "with_port_hint",
 ]
 
+_NO_PORT = os.strerror(errno.EADDRINUSE)
 #: Addresses by the interface's name.
 Interfaces = Mapping[str, Sequence[str]]
 
@@ -51,6 +56,21 @@ def family_of(address: str) -> socket.AddressFamily:
     """Return the family of sockets for an address, which may be a name: IPv6 only where it has no other address."""
     found = resolve_host(address)
     return socket.AF_INET6 if found and all(":" in each for each in found) else socket.AF_INET
+
+
+def listen_at(address: str, backlog: int | None = None) -> socket.socket:
+    """Return a socket that listens at a port of the kernel's choice. Raises OSError."""
+    try:
+        return socket.create_server((address, 0), family=family_of(address), backlog=backlog)
+    except OSError as error:
+        raise OSError(error.errno, with_port_hint(str(error))) from error
+
+
+def with_port_hint(error: str) -> str:
+    """Return the text of an error at binding port 0: what to do, if the machine has no port left."""
+    if _NO_PORT not in error:
+        return error
+    return "no port of net.ipv4.ip_local_port_range is free on this machine: widen that range"
 
 
 def resolve_host(address: str) -> list[str]:

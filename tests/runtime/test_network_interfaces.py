@@ -3,7 +3,14 @@
 import socket
 
 import pytest
-from tidepool.network_interfaces import family_of, interface_of, interface_variables, interfaces
+from tidepool.network_interfaces import (
+    family_of,
+    interface_of,
+    interface_variables,
+    interfaces,
+    listen_at,
+    with_port_hint,
+)
 
 KNOWN = {"lo": ["127.0.0.1", "::1"], "mgmt0": ["192.168.0.7"], "train0": ["10.0.0.7", "10.0.0.8", "fd00::7"]}
 
@@ -47,3 +54,10 @@ def test_this_machine_has_a_loopback() -> None:
 )
 def test_listeners_have_the_family_of_their_address(address: str, family: socket.AddressFamily) -> None:
     assert family_of(address) is family
+
+
+def test_a_machine_without_a_free_port_is_told_which_range_to_widen() -> None:
+    with listen_at("127.0.0.1") as taken, pytest.raises(OSError, match="in use") as refusal:
+        socket.create_server(taken.getsockname())
+    assert "widen that range" in with_port_hint(str(refusal.value))
+    assert with_port_hint("timed out") == "timed out"

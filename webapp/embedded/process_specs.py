@@ -19,7 +19,10 @@ __all__ = ["StackOptions", "StackSpecs", "mlflow_variables"]
 
 #: Variables that child processes do not need.
 _KEPT_BACK = frozenset(
-    {"TIDEPOOL_ADMIN_PASSWORD", "TIDEPOOL_ADMIN_PASSWORD_FILE", "TIDEPOOL_RUN", "TIDEPOOL_INTERFACE"}
+    {
+        *("TIDEPOOL_ADMIN_PASSWORD", "TIDEPOOL_ADMIN_PASSWORD_FILE"),
+        *("TIDEPOOL_RUN", "TIDEPOOL_INTERFACE", "TIDEPOOL_PORTS"),
+    }
 )
 #: Variables that executors must not have, in addition.
 _OF_CONTROL_PLANE = frozenset(

@@ -99,6 +99,8 @@ class ExecutorConfig:
     slot_limits: Amounts = field(default_factory=Amounts)
     #: TCP ports, besides the broker's, that no training may connect to.
     closed_ports: tuple[int, ...] = ()
+    #: First and last of the TCP ports at which other hosts reach processes of this one; None: any port.
+    ports: tuple[int, int] | None = None
     #: Folders that all trainings may read, or change, besides their own.
     training_reads: tuple[Path, ...] = ()
     training_writes: tuple[Path, ...] = ()
@@ -167,6 +169,7 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         isolation=_isolation(environment.get("TIDEPOOL_ISOLATION") or "walled"),
         user_ids=_user_ids(environment),
         closed_ports=_ports(environment.get("TIDEPOOL_CLOSED_PORTS", "")),
+        ports=_port_range(environment.get("TIDEPOOL_PORTS", "").strip()),
         training_reads=_folders("TIDEPOOL_TRAINING_READS", environment),
         training_writes=_folders("TIDEPOOL_TRAINING_WRITES", environment),
         secret_files=tuple(Path(environment[name]).resolve() for name in _SECRET_FILES if environment.get(name)),
@@ -220,6 +223,18 @@ def _ports(text: str) -> tuple[int, ...]:
     if any(not 0 < port < 65536 for port in ports):
         raise ConfigError(f"TIDEPOOL_CLOSED_PORTS must be ports from 1 to 65535, not {text!r}")
     return ports
+
+
+def _port_range(text: str) -> tuple[int, int] | None:
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
+    first, last = map(int, found.groups()) if found else (0, 0)
+    if not 1024 <= first <= last < 65536:
+        raise ConfigError(
+            f"TIDEPOOL_PORTS must be the first and the last port, from 1024 to 65535, such as 20000-29999, not {text!r}"
+        )
+    return first, last
 
 
 def _folders(name: str, environment: Mapping[str, str]) -> tuple[Path, ...]:

@@ -142,7 +142,7 @@ def check_folders(joined: Joined) -> None:
 
 def check_broker(url: str) -> None:
     parts = urllib.parse.urlsplit(url)
-    where = f"{parts.hostname}:{parts.port}" if parts.hostname else parts.path
+    where = parts.netloc.rpartition("@")[2] or parts.path
     try:
         with Connection(url, connect_timeout=_BROKER_SECONDS) as connection:  # type: ignore[no-untyped-call]
             connection.ensure_connection(max_retries=1, interval_start=0, timeout=_BROKER_SECONDS)

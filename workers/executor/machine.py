@@ -1,4 +1,4 @@
-"""Checks of the executor's address and of its folder for sockets and records.
+"""Checks of the executor's address, its ports, and its folder for sockets and records.
 
 A configuration that cannot work is refused at the start. Later it would show only in trainings that never begin.
 """
@@ -12,6 +12,7 @@ import psutil
 from tidepool.network_interfaces import Interfaces, interface_of, interfaces, is_loopback, resolve_host
 
 from workers.executor.config import ConfigError, ExecutorConfig
+from workers.executor.ports import check_ports, given_ports
 
 __all__ = ["Mounts", "filesystem_of", "host_address", "mounts", "placed", "refuse_shared_folder"]
 
@@ -29,6 +30,8 @@ def placed(config: ExecutorConfig) -> ExecutorConfig:
     """Return the configuration with its address filled in. Raises ConfigError."""
     if config.lifeline_fd is None:
         refuse_shared_folder(config.run_folder, mounts())
+    if config.ports is not None:
+        check_ports(config.ports, given_ports())
     return replace(config, address=host_address(config, interfaces()))
 
 

@@ -41,7 +41,7 @@ from torch._C._distributed_c10d import (
 
 from tidepool.handshake import Gate, introduce
 from tidepool.json_sockets import tcp_sockets
-from tidepool.network_interfaces import family_of
+from tidepool.network_interfaces import listen_at, with_port_hint
 from tidepool.socket_filters import refuse_callers
 from tidepool.torch.comm.job_store import JobStore
 from tidepool.torch.comm.nccl import Nccl, NcclError, backend_for, device_name, start_nccl
@@ -341,11 +341,10 @@ def make_group(
     if size == 1:
         return Group(generation, rank, size)
     timeout = timedelta(seconds=timeout_seconds)
-    with _device_lock:
-        listener = socket.create_server((address, 0), family=family_of(address))
     opened = ExitStack()
-    opened.callback(listener.close)
     try:
+        with _device_lock:
+            listener = opened.enter_context(listen_at(address))
         base = _store(store_address, store_port, secret, timeout)
         if isinstance(base, JobStore):
             opened.callback(base.close)
@@ -369,7 +368,7 @@ def make_group(
             nccl = start_nccl(PrefixStore("nccl", store), rank, size, device, timeout_seconds)
     except (RuntimeError, OSError) as error:
         opened.close()
-        raise CommunicationError(str(error)) from error
+        raise CommunicationError(with_port_hint(str(error))) from error
     gloo.close()
     backend._set_default_timeout(COLLECTIVE_TIMEOUT)
     ports = frozenset((place.address, place.gloo) for place in places)

@@ -29,7 +29,7 @@ from tidepool.faults import fault
 from tidepool.handshake import Gate, introduce
 from tidepool.journal import Journal, read_numbered, replace_file
 from tidepool.json_sockets import Lines, connect_tcp, set_tcp_options
-from tidepool.network_interfaces import family_of
+from tidepool.network_interfaces import listen_at
 from tidepool.procfs import started_at
 from tidepool.profile_checks import Profiles
 from tidepool.protocol import (
@@ -116,7 +116,7 @@ class Coordinator:
         self._desired, self._launch, self._folder = desired, launch, Path(launch.folder)
         self._address, self._host = address, host
         self._secret = desired.secret
-        self._listener = socket.create_server((address, 0), family=family_of(address), backlog=_BACKLOG)
+        self._listener = listen_at(address, _BACKLOG)
         self._store_port: int = self._listener.getsockname()[1]
         self._open_store: TCPStore | None = None
         if not self._secret:  # ranks of an attempt that began under an earlier release know TCPStores only
@@ -452,7 +452,7 @@ def _first_line(line: bytes) -> Join | ShimJoin | Retire | AskFirst:
 
 def _open_store(address: str) -> tuple[TCPStore, int]:
     """A store that listens on `address` only (TCPStore by itself listens on every interface)."""
-    listener = socket.create_server((address, 0), family=family_of(address))
+    listener = listen_at(address)
     port = listener.getsockname()[1]
     store = TCPStore(
         address, port, None, True, timedelta(seconds=30), wait_for_workers=False, master_listen_fd=listener.detach()

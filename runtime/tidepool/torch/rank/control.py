@@ -4,6 +4,7 @@ The training loop only reads flags; groups of planned generations are built here
 is waited for without limit: training continues meanwhile, since no step needs it.
 """
 
+import logging
 import select
 import statistics
 import threading
@@ -31,6 +32,8 @@ from tidepool.torch.rank.step_clock import StepClock
 from tidepool.torch.state.training_state import Position
 
 __all__ = ["Control", "PreparedGeneration"]
+
+logger = logging.getLogger(__name__)
 
 #: Seconds between two looks at the fence.
 _FENCE_SECONDS = 0.25
@@ -269,6 +272,7 @@ class Control(RankConnection):
         try:
             group = self._make_group(plan)
         except CommunicationError as error:
+            logger.warning("generation %s could not be formed: %s", plan.generation, error)
             self.send(MemberMessage("unprepared", plan.generation, error=str(error)))
             return
         receives = self._active is None and group.has_routes
