@@ -185,6 +185,7 @@ def keys_in(text: str) -> list[str]:
 DATA: dict[str, Callable[[str], object]] = {
     "docs/operator/autoscaling.md#Fleets.1": tomllib.loads,
     "docs/operator/autoscaling.md#The command.1": json.loads,
+    "docs/operator/log-in.md#Set it up.1": yaml.safe_load,
     "docs/operator/log-in.md#The table of groups.1": parse_group_table,
     "docs/operator/monitor.md#Monitor.1": yaml.safe_load,
     "docs/user/alerts.md#What a webhook receives.1": json.loads,
