@@ -1,6 +1,7 @@
 """Effects of a submission or of a change of a job, computed by the scheduler's own functions and never written."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ from jobs.actions.job_commands import JobChange, check_change
 from jobs.actions.requirements import environment_words, missing_modules, missing_words
 from jobs.actions.submission import Checked, Submission, check
 from jobs.control.durations import NewTraining, lengths, with_lengths
-from jobs.control.snapshots import snapshot
+from jobs.control.snapshots import host_shares, snapshot
 from jobs.control.time_limits import limit_end
 from jobs.messages import message, text_of
 from jobs.messages.spans import span_in_words, starts_in
@@ -59,6 +60,8 @@ def preview_checked(checked: Checked, user: User) -> dict[str, Any]:
     parameters = {**checked.model.parameters, **checked.given.parameters}
     new = NewTraining(checked.model.model_id, checked.dataset.dataset_id if checked.dataset else None, parameters)
     lacks = missing_modules(checked.code, checked.model.entry_point, checked.given)
+    if view.wish is not None:
+        without = replace(without, shares=host_shares())
     answer = _answer(without, with_job(without, view), view.id, {view.id: new}, user, now)
     skipped = text_of(message("requirements_skipped", lines=checked.skipped)) if checked.skipped else ""
     return answer | {
@@ -104,6 +107,7 @@ def _view(checked: Checked, without: Snapshot, now: datetime) -> JobView:
         equal_hosts=checked.given.on_equal_hosts,
         code=checked.model.digest,
         bundle=checked.given.bundle,
+        wish=checked.given.wish,
     )
 
 

@@ -7,8 +7,8 @@ A new option is a field of `Options` and a column of the same name in `OptionCol
 on is a field of the same name in `tidepool.protocol` as well, of `LaunchSpec` or of `DesiredJob`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -16,8 +16,10 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from tidepool.protocol import KEPT_CHECKPOINTS, STALL_SECONDS
 
-from jobs.option_words import between_checkpoints, number_words, stopped_after
+from jobs.option import Option, option, variables
+from jobs.option_words import between_checkpoints, gib_words, number_words, stopped_after, wish_of
 from models_registry.models import RegisteredModelVersion
+from scheduling.snapshot import Share
 
 __all__ = [
     "MASK",
@@ -38,9 +40,6 @@ __all__ = [
 MASK: Final = "••••••"
 
 MAX_PRIORITY: Final = 10_000
-_MAX_INTEGER: Final = 2**31 - 1
-#: Number of characters above which a text field has several lines.
-_LINE: Final = 1000
 
 
 class OptionColumns(models.Model):
@@ -89,6 +88,8 @@ class OptionColumns(models.Model):
     autolog = models.CharField(max_length=16, choices=Autolog, default=Autolog.ON)
     placement = models.CharField(max_length=16, choices=Placement, default=Placement.ANY)
     gpus_per_process = models.CharField(max_length=16, choices=GpusPerProcess, default=GpusPerProcess.SCRIPT)
+    cpus_per_gpu = models.PositiveIntegerField(null=True, blank=True)
+    memory_gib_per_gpu = models.PositiveIntegerField(null=True, blank=True)
     effective_batch_size = models.PositiveIntegerField(null=True, blank=True)
     seed = models.PositiveBigIntegerField(default=0)
     checkpoint_seconds = models.PositiveIntegerField(null=True, blank=True)
@@ -108,6 +109,11 @@ class OptionColumns(models.Model):
         return self.exactness == self.Exactness.BITWISE
 
     @property
+    def wish(self) -> Share | None:
+        """Cores and memory that it asks for with each GPU; None: the share of a slot."""
+        return wish_of(self.cpus_per_gpu, self.memory_gib_per_gpu)
+
+    @property
     def samples_per_step(self) -> int | None:
         """Samples per step over all ranks; None: the script decides."""
         return self.effective_batch_size
@@ -118,89 +124,11 @@ class OptionColumns(models.Model):
         return self.checkpoints_kept or KEPT_CHECKPOINTS
 
 
-@dataclass(frozen=True)
-class Option:
-    #: Name of the option in sentences.
-    words: str
-    help: str
-    #: The label on the Train page; "": only the API takes the option.
-    label: str = ""
-    unit: str = ""
-    #: Limits of a whole number.
-    least: int = 0
-    most: int = _MAX_INTEGER
-    #: Values with their labels, if the option is not a number.
-    choices: Sequence[tuple[str, str]] = ()
-    #: The value is a mapping of names to texts, whose texts are shown masked.
-    is_variables: bool = False
-    #: Largest length of a text; 0: the value is not a text.
-    most_characters: int = 0
-    #: The text is a regular expression (RE2).
-    is_pattern: bool = False
-    #: The meaning of None, as the end of a sentence.
-    absent: str = ""
-    #: Initial value on the Train page, if not the default.
-    initial: int | None = None
-    #: The template of the Train page places the field by its name.
-    is_placed: bool = False
-    #: Only a script with a session uses the option: the Train page hides the field for others.
-    is_of_sessions: bool = False
-    #: `LaunchSpec` has a field of this name.
-    is_launched: bool = False
-    #: `DesiredJob` has a field of this name: the option may change while the training runs.
-    is_desired: bool = False
-    #: The option shapes the results: comparisons show it, and MLflow has it as a parameter.
-    shapes_results: bool = False
-    #: The noun in tables; "": the label.
-    title: str = ""
-    #: The text in the table of settings on the page of a job; None or "": no row. Absent: the table leaves it out.
-    shown: Callable[[Any], str | None] | None = None
-    #: Filled in by `OPTIONS` from the field of `Options`.
-    name: str = ""
-    default: Any = None
-    is_required: bool = False
-
-    @property
-    def noun(self) -> str:
-        return self.title or self.label
-
-    @property
-    def has_lines(self) -> bool:
-        """Return whether the value is a text of several lines."""
-        return self.is_variables or (self.most_characters > _LINE and not self.is_placed)
-
-    @property
-    def limit(self) -> str:
-        """Return the limits of a whole number; "" for other values."""
-        if self.is_variables or self.most_characters or self.choices:
-            return ""
-        return f"from {self.least} to {self.most:,}" if self.most < _MAX_INTEGER else f"of {self.least} or more"
-
-    @property
-    def limit_sentence(self) -> str:
-        """Return the valid values, as the rest of a sentence that begins with `words`."""
-        if self.choices:
-            return f"is {' or '.join(repr(str(value)) for value, _ in self.choices)}"
-        return f"must be a whole number {self.limit}"
-
-    def help_with(self, absent: str) -> str:
-        """Return the help with the meaning of None, which a form calls "Empty" and the API "Absent"."""
-        return f"{self.help} {absent}: {self.absent}" if self.absent else self.help
-
-
-def _option(words: str, help: str, *, default: Any = MISSING, **details: Any) -> Any:
-    return field(default=default, metadata={"option": Option(words, help, **details)})
-
-
-def _variables(words: str, help: str, **details: Any) -> Any:
-    return field(default_factory=dict, metadata={"option": Option(words, help, is_variables=True, **details)})
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The values of a training's options."""
 
-    min_slots: int = _option(
+    min_slots: int = option(
         "The minimum number of GPUs",
         "The training waits until this many GPUs are free.",
         default=1,
@@ -212,7 +140,7 @@ class Options:
         shapes_results=True,
         is_placed=True,
     )
-    max_slots: int = _option(
+    max_slots: int = option(
         "The maximum number of GPUs",
         "The training grows up to this many GPUs without stopping. WMLA: max number of workers.",
         label="At most",
@@ -224,7 +152,7 @@ class Options:
         is_placed=True,
     )
     #: Priority from 1 to MAX_PRIORITY; None: the instance group's default.
-    priority: int | None = _option(
+    priority: int | None = option(
         "The priority",
         f"1 to {MAX_PRIORITY:,}. Under fair share, twice the priority means twice the GPUs.",
         default=None,
@@ -234,7 +162,7 @@ class Options:
         initial=5000,
         is_placed=True,
     )
-    max_seconds: int | None = _option(
+    max_seconds: int | None = option(
         "The time limit in seconds",
         "Longest time that the training may hold GPUs after each start. The training then stops with a checkpoint and "
         "stays suspended until you resume it; a script without checkpoints starts over. With a limit, the training may "
@@ -245,7 +173,7 @@ class Options:
         least=10,
         absent="no limit.",
     )
-    exactness: str = _option(
+    exactness: str = option(
         "The exactness",
         "Effect of a resize on the results. In both cases, each step uses the same samples, and none is lost.",
         default=OptionColumns.Exactness.SUM,
@@ -260,7 +188,7 @@ class Options:
         is_placed=True,
     )
     #: Only for exactness bitwise.
-    virtual_ranks: int | None = _option(
+    virtual_ranks: int | None = option(
         "The number of virtual ranks",
         "Number of parts that each step is divided into. It is fixed, and limits the number of GPUs.",
         default=None,
@@ -273,7 +201,7 @@ class Options:
         shown=number_words,
         is_placed=True,
     )
-    adaptive: str = _option(
+    adaptive: str = option(
         "Adaptive batch size",
         "A script with a session may request a batch size that adapts to the noise of its gradients.",
         default=OptionColumns.Adaptive.SCRIPT,
@@ -288,7 +216,7 @@ class Options:
         shapes_results=True,
         shown={"off": "off"}.get,
     )
-    autolog: str = _option(
+    autolog: str = option(
         "Automatic logging",
         "For a script without a session, if the site has MLflow: scikit-learn, XGBoost, transformers and Lightning "
         "log to the training's run automatically.",
@@ -302,7 +230,7 @@ class Options:
         title="MLflow",
         shown={"off": "only the script's own logging"}.get,
     )
-    placement: str = _option(
+    placement: str = option(
         "The placement",
         "Hosts of a fixed-size training. Elastic trainings move between hosts while they train. Some scripts, such as "
         "Lightning's, need as many processes on each host: they are placed on one host, or on hosts with equal "
@@ -318,7 +246,7 @@ class Options:
         title="GPUs",
         shown={"one_host": "all on one host", "equal": "as many on each host"}.get,
     )
-    gpus_per_process: str = _option(
+    gpus_per_process: str = option(
         "The GPUs per process",
         "For a script without a session. With one GPU per process, as many processes start as the training has GPUs, "
         "with the variables that torchrun sets. With all GPUs in one process, the script is started once, on one host; "
@@ -334,7 +262,32 @@ class Options:
         shown={"one": "one", "all": "all: one process"}.get,
         is_placed=True,
     )
-    effective_batch_size: int | None = _option(
+    cpus_per_gpu: int | None = option(
+        "The number of cores per GPU",
+        "Cores of the host for each GPU. A GPU with more than its share of a host counts as several GPUs.",
+        default=None,
+        label="Cores per GPU",
+        unit="cores",
+        least=1,
+        most=4096,
+        absent="the GPU's share of its host.",
+        is_launched=True,
+        shown=number_words,
+    )
+    memory_gib_per_gpu: int | None = option(
+        "The memory per GPU",
+        "Memory of the host for each GPU, in GiB; the GPU's own is not meant. A GPU with more than its share of a host "
+        "counts as several GPUs.",
+        default=None,
+        label="Memory per GPU",
+        unit="GiB",
+        least=1,
+        most=65_536,
+        absent="the GPU's share of its host.",
+        is_launched=True,
+        shown=gib_words,
+    )
+    effective_batch_size: int | None = option(
         "The effective batch size",
         "Samples per step over all GPUs, independent of their number.",
         default=None,
@@ -345,7 +298,7 @@ class Options:
         shapes_results=True,
         shown=number_words,
     )
-    seed: int = _option(
+    seed: int = option(
         "The seed",
         "Seed of the order of samples and of the random numbers in steps.",
         default=0,
@@ -355,7 +308,7 @@ class Options:
         shapes_results=True,
         shown=number_words,
     )
-    checkpoint_seconds: int | None = _option(
+    checkpoint_seconds: int | None = option(
         "The seconds between checkpoints",
         "Longest training time that is lost if every GPU fails at once. 0: no checkpoints.",
         default=None,
@@ -367,7 +320,7 @@ class Options:
         title="Checkpoints",
         shown=between_checkpoints,
     )
-    checkpoints_kept: int | None = _option(
+    checkpoints_kept: int | None = option(
         "The number of checkpoints that are kept",
         "Older checkpoints are deleted.",
         default=None,
@@ -380,7 +333,7 @@ class Options:
         title="Checkpoints kept",
         shown=number_words,
     )
-    stall_seconds: int | None = _option(
+    stall_seconds: int | None = option(
         "The deadline for a step",
         "Longest time without a step, an evaluation included. A training that makes none for longer is stopped, with "
         "the stack of each process in its log.",
@@ -393,7 +346,7 @@ class Options:
         is_launched=True,
         shown=stopped_after,
     )
-    log_pattern: str = _option(
+    log_pattern: str = option(
         "The log pattern",
         "For a script without a session: a regular expression (RE2) with named groups for the lines of the log, "
         "such as step (?P<step>\\d+): loss (?P<loss>\\S+). The groups step, total_steps, epoch, total_epochs and "
@@ -405,7 +358,7 @@ class Options:
         is_desired=True,
         is_pattern=True,
     )
-    named_environment: str = _option(
+    named_environment: str = option(
         "The environment",
         "Packages that an administrator has put together under a name, instead of what the code requires.",
         default="",
@@ -416,7 +369,7 @@ class Options:
         is_placed=True,
         shapes_results=True,
     )
-    requirements: str = _option(
+    requirements: str = option(
         "The requirements",
         "Packages in addition to the cluster's, one per line, such as timm>=1.0. torch, numpy and tidepool cannot be "
         "replaced.",
@@ -426,13 +379,13 @@ class Options:
         is_launched=True,
         absent="those that the script declares (PEP 723), or those of a requirements.txt beside it.",
     )
-    environment: Mapping[str, str] = _variables(
+    environment: Mapping[str, str] = variables(
         "The environment variables",
         "Names with values, such as WANDB_MODE = offline. Values are masked on every page, but stored in plain text: "
         "for passwords and tokens there are secrets.",
         label="Environment variables",
     )
-    secrets: str = _option(
+    secrets: str = option(
         "The secrets",
         "Names of secrets, yours or the instance group's, that its processes get as variables. Logs mask the values.",
         default="",
@@ -442,6 +395,11 @@ class Options:
         shown=str,
         is_placed=True,
     )
+
+    @property
+    def wish(self) -> Share | None:
+        """Cores and memory that it asks for with each GPU; None: the share of a slot."""
+        return wish_of(self.cpus_per_gpu, self.memory_gib_per_gpu)
 
     @property
     def on_one_host(self) -> bool:

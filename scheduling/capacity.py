@@ -87,7 +87,13 @@ def with_hosts(snapshot: Snapshot, shape: HostShape, count: int) -> Snapshot:
         for host in range(count)
         for index in range(shape.slots)
     )
-    return replace(snapshot, slots=snapshot.slots + new)
+    if not snapshot.shares:
+        return replace(snapshot, slots=snapshot.slots + new)
+    # Hosts to come are like the poorest of their kind that is known.
+    alike = {slot.ref.host for slot in snapshot.slots if slot.device == shape.kind} & snapshot.shares.keys()
+    share = min(snapshot.shares[host] for host in alike or snapshot.shares)
+    shares = {**snapshot.shares, **{slot.ref.host: share for slot in new}}
+    return replace(snapshot, slots=snapshot.slots + new, shares=shares)
 
 
 def wanted_hosts(snapshot: Snapshot, shape: HostShape, most: int, worth: float) -> Wanted:

@@ -159,7 +159,11 @@ def _play(decision: Decision, works: Mapping[int, Work], *, quick: bool, until: 
                     limits[job] = now + lasts
         for job in limits.keys() - {job for job, share in shares.items() if share}:
             del limits[job]  # a stopped job's limit restarts at its next start
-        rates = {i: works[i].rate(share, quick=quick) for i, share in shares.items() if share and i in works}
+        rates = {
+            i: works[i].rate(max(1, share // decision.pool.views[i].per_gpu), quick=quick)
+            for i, share in shares.items()
+            if share and i in works
+        }
         ends = {i: left[i] / rate for i, rate in rates.items()}
         for i, limit in limits.items():
             # A training of unknown length may be over at once.

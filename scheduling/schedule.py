@@ -18,8 +18,10 @@ from itertools import chain, islice
 from operator import attrgetter
 
 from scheduling.explain.absent_hosts import absent_hosts
+from scheduling.explain.counted import with_counting
 from scheduling.explain.group_summary import OtherGroups
 from scheduling.explain.reasons import explain
+from scheduling.host_shares import Expansion, expand, within_hosts
 from scheduling.placement.joining import joining_of
 from scheduling.placement.one_host import HostChoices
 from scheduling.placement.reserved_slots import reserved_slots
@@ -50,18 +52,24 @@ class CycleResult:
     #: Group -> job -> slots in service that it vacates.
     handed_over: Mapping[str, Mapping[int, list[SlotRef]]]
     views: Mapping[int, JobView]
+    #: Jobs whose GPUs count as several slots, which `index` and `groups` count; None: there are none.
+    expansion: Expansion | None = None
 
     @property
     def placed(self) -> dict[int, JobSlots]:
         """The slots of every job of the snapshot."""
-        return {job: slots for _, placed in self.groups for job, slots in placed.items()}
+        return {job: self._real(job, slots) for _, placed in self.groups for job, slots in placed.items()}
+
+    def _real(self, job: int, slots: JobSlots) -> JobSlots:
+        return slots if self.expansion is None else self.expansion.real_slots(job, slots)
 
     @property
     def queues(self) -> dict[str, list[int]]:
         """Group -> the jobs that still wait once the plan is carried out, in the order in which they are served."""
+        placed = self.placed
         return {
             decision.pool.group.name: queue
-            for decision, placed in self.groups
+            for decision, _ in self.groups
             if (queue := [one.id for one in decision.pool.demands if not (one.running or placed[one.id].claim)])
         }
 
@@ -72,22 +80,43 @@ class CycleResult:
     def line(self, job: int) -> JobPlan:
         """The job's line of the plan."""
         decision, placed = next(group for group in self.groups if job in group[1])
-        return _line(decision, placed, job, explain(decision, placed, self.others(decision), [job])[job])
+        reason = explain(decision, placed, self.others(decision), [job])[job]
+        return self._line(decision, placed, job, self._counted(job, placed[job], reason))
 
     def reasons(self) -> dict[int, Explanation]:
         """The reason for what each job of the snapshot gets."""
         return {
-            job: reason
+            job: self._counted(job, placed[job], reason)
             for decision, placed in self.groups
             for job, reason in explain(decision, placed, self.others(decision), placed).items()
         }
+
+    def _counted(self, job: int, slots: JobSlots, reason: Explanation) -> Explanation:
+        """Return the reason, with what the job's GPUs count as."""
+        if self.expansion is None or job not in self.expansion.countings:
+            return reason
+        return with_counting(reason, self.expansion, self.views[job], self._real(job, slots).target)
 
     def plan(self) -> Plan:
         """The decisions, with a reason for each job."""
         # 4. Explanations.
         reasons = self.reasons()
-        lines = [_line(decision, placed, job, reasons[job]) for decision, placed in self.groups for job in placed]
+        lines = [self._line(decision, placed, job, reasons[job]) for decision, placed in self.groups for job in placed]
         return Plan(jobs=tuple(sorted(lines, key=_BY_JOB)), groups=tuple(sorted(_group_plans(self))))
+
+    def _line(self, decision: Decision, found: Mapping[int, JobSlots], job: int, reason: Explanation) -> JobPlan:
+        placed, reservation = self._real(job, found[job]), decision.reservation
+        line = JobPlan(
+            job, placed.target, placed.kept + placed.claim, placed.claim, placed.vacate, placed.preempt, reason,
+            placed.backfilled_for, placed.over_quota, kind=placed.kind,
+        )  # fmt: skip
+        if reservation and reservation.job == job and not placed.preempt:
+            line.reserved = reserved_slots(decision, found)
+        shapes = decision.pool.shapes
+        if shapes and placed.target and decision.pool.group.policy == "goodput":
+            shape = next((shape for shape in shapes if shape.kind == placed.kind), shapes[0])
+            line.batch = batch_of(decision.pool.views[job], shape, placed.target, decision.pool.ratios)
+        return line
 
     def others(self, decision: Decision) -> OtherGroups:
         """Facts about other groups for the group's sentences: what comes from them."""
@@ -117,7 +146,20 @@ def _group_plans(result: CycleResult) -> Iterator[GroupPlan]:
 
 
 def run_cycle(snapshot: Snapshot) -> CycleResult:
+    expansion = expand(snapshot)
+    if expansion is None:
+        return _cycle(snapshot)
+    result = _cycle(expansion.snapshot)
+    if limits := within_hosts(expansion, result.groups, result.index):
+        result = _cycle(replace(expansion.snapshot, jobs=limits.jobs), limits.too_large)
+    return replace(result, expansion=expansion, views={job.id: job for job in snapshot.jobs})
+
+
+def _cycle(snapshot: Snapshot, too_large: Mapping[int, int] | None = None) -> CycleResult:
+    """too_large: jobs that are known to need more than any host has; see `Pool.too_large_for_hosts`."""
     index = index_slots(snapshot)
+    if too_large:
+        index = index.with_too_large(too_large)
     while True:
         # 1. and 2. How many slots each group gets, and each of its jobs.
         decisions = divide(index)
@@ -171,21 +213,6 @@ def _with_one_joined(groups: tuple[GroupResult, ...]) -> tuple[GroupResult, ...]
 def _has_its_part(decision: Decision) -> bool:
     entitlement = decision.entitlement
     return entitlement is not None and entitlement.held >= entitlement.deserved
-
-
-def _line(decision: Decision, found: Mapping[int, JobSlots], job: int, reason: Explanation) -> JobPlan:
-    placed, reservation = found[job], decision.reservation
-    line = JobPlan(
-        job, placed.target, placed.kept + placed.claim, placed.claim, placed.vacate, placed.preempt, reason,
-        placed.backfilled_for, placed.over_quota, kind=placed.kind,
-    )  # fmt: skip
-    if reservation and reservation.job == job and not placed.preempt:
-        line.reserved = reserved_slots(decision, found)
-    shapes = decision.pool.shapes
-    if shapes and placed.target and decision.pool.group.policy == "goodput":
-        shape = next((shape for shape in shapes if shape.kind == placed.kind), shapes[0])
-        line.batch = batch_of(decision.pool.views[job], shape, placed.target, decision.pool.ratios)
-    return line
 
 
 def _counted_on(pool: Pool, placed: Mapping[int, JobSlots]) -> list[SlotRef]:

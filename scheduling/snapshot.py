@@ -210,6 +210,11 @@ class JobView:
     bundle: int | None = None
     #: Order within the bundle: jobs of a higher rank are served first.
     bundle_rank: int = 0
+    #: Cores and memory that it asks for with each of its GPUs; None: the share of a slot.
+    wish: Share | None = None
+    #: Slots that each of its GPUs counts as. More than 1 only within a cycle, where its numbers of slots count all of
+    #: them; see `scheduling.host_shares`.
+    per_gpu: int = 1
     #: Hosts that lack its environment, and those of them where it cannot be had.
     unprepared: frozenset[str] = frozenset()
     unfit: frozenset[str] = frozenset()
@@ -248,5 +253,9 @@ class Snapshot:
     jobs: tuple[JobView, ...] = ()
     #: Remembered speeds of kinds of GPU relative to others: for any code, and for the codes of its jobs.
     ratios: tuple[KindRatio, ...] = ()
+    #: Host -> share that each of its slots stands for, where it is known; empty unless jobs ask for more.
+    shares: Mapping[str, Share] = field(default_factory=dict)
+    #: Wishes of jobs that are not in `jobs` and still hold slots.
+    ending: Mapping[int, Share] = field(default_factory=dict)
     #: Number of the cycle that reads it, for the log.
     cycle: int = field(default=0, compare=False)

@@ -40,7 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 JOBS_LAYERS: tuple[tuple[str, ...], ...] = (
     ("states", "words", "tags", "gpu_time", "gpu_weights", "topics"),
     ("permissions", "messages"),
-    ("option_words",),
+    ("option", "option_words"),
     ("options",),
     ("models",),
     ("files",),
@@ -58,6 +58,7 @@ SCHEDULING_LAYERS: tuple[tuple[str, ...], ...] = (
     ("policies",),
     ("sharing",),
     ("placement", "forecast"),
+    ("host_shares",),
     ("explain",),
     ("schedule",),
     ("preparation", "preview", "sharing_report"),

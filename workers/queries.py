@@ -2,16 +2,19 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import OuterRef, Prefetch, Q, QuerySet, Subquery
 
 from core.text import by_reference
+from scheduling.snapshot import Share
 from workers.clocks import correction_seconds
 from workers.group_rules import offer_of
 from workers.models import CapacityPoint, Host, ResourceGroup, Slot
 
 __all__ = [
+    "HostOffer",
     "capacity",
     "capacity_since",
     "clock_corrections",
@@ -22,6 +25,7 @@ __all__ = [
     "gpu_models",
     "held_indexes",
     "held_slots",
+    "host_offers",
     "host_sizes",
     "hosts",
     "largest_host",
@@ -132,6 +136,24 @@ def largest_host(group: ResourceGroup) -> int:
 def host_sizes(group: ResourceGroup) -> list[int]:
     """Return the numbers of slots that hosts of the group offer."""
     return _offered(group)
+
+
+@dataclass(frozen=True)
+class HostOffer:
+    """Slots that a host offers to a resource group."""
+
+    name: str
+    slots: int
+    #: What each of them stands for; None: unknown.
+    share: Share | None
+
+
+def host_offers(group: ResourceGroup) -> list[HostOffer]:
+    """Return the offers of the group's hosts, and of those that may come, whose shares are unknown."""
+    hosts = {host.name: host for host in Host.objects.all()}
+    sizes = offer_of(group).slots(hosts.values())
+    there = [HostOffer(name, size, hosts[name].share) for name, size in sizes.items() if size]
+    return [*there, *(HostOffer("", size, None) for find in _further_hosts for size in find(group))]
 
 
 def _offered(group: ResourceGroup) -> list[int]:

@@ -35,6 +35,7 @@ from jobs.actions.submission_checks import (
     find_model,
     with_virtual_ranks,
 )
+from jobs.actions.wish_checks import check_wish
 from jobs.control.dispatch import wake_scheduler
 from jobs.control.transition import Why, publish_in_cluster, record
 from jobs.files.job_folder import job_folder, stage
@@ -219,6 +220,7 @@ def check(given: Submission, owner: User) -> Checked:
     check_processes(problems, given, model)
     given = with_placement(problems, given, group, model)
     check_others(problems, given)
+    check_wish(problems, given, group, given.min_slots)
     beginning = find_beginning(
         problems, checkpoint=given.checkpoint, weights=given.initial_weights, user=owner, model=model
     )

@@ -5,20 +5,23 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, cast, get_args
 
+from django.db.models import Q
+
 from jobs.control.environment_states import JobFacts, Lack, lacks_of
 from jobs.control.goodput_inputs import with_measures
 from jobs.control.kind_ratios import remembered
 from jobs.gpu_weights import weights_of
 from jobs.models import InstanceGroup, Job, JobRun, SlotClaim
+from jobs.option_words import wish_of
 from jobs.states import ACTIVE, HOLDING, JobState
 from models_registry.models import RegisteredModelVersion
 from scheduling.policies.kind_ratios import medians
-from scheduling.snapshot import Aim, GroupView, JobView, KindRatio, PolicyName, SlotRef, SlotView, Snapshot
+from scheduling.snapshot import Aim, GroupView, JobView, KindRatio, PolicyName, Share, SlotRef, SlotView, Snapshot
 from workers.group_rules import Offer, offer_of
 from workers.isolation import ANY, part_of, with_parts
 from workers.models import Host, ResourceGroup, Slot
 
-__all__ = ["former_hosts", "group_view", "offers", "snapshot"]
+__all__ = ["former_hosts", "group_view", "host_shares", "offers", "snapshot"]
 
 #: Slot, job, time since which the slot is being given back, and time of the claim.
 _Claim = tuple[int, int, datetime | None, datetime]
@@ -29,7 +32,8 @@ _LACKS_NONE = Lack(frozenset(), frozenset())
 _JOB_VIEW = (
     "pk", "name", "instance_group__name", "state", "priority", "submitted_at", "min_slots", "max_slots",
     "model__engine", "owner", "max_seconds", "run__ends_at", "run__backfilled_for", "run__over_quota",
-    "run__saved_at", "placement", "run__growth_limit", "run__idle_shrunk_at", "bundle", "bundle_rank", "run__required",
+    "run__saved_at", "placement", "run__growth_limit", "run__idle_shrunk_at", "bundle", "bundle_rank",
+    "cpus_per_gpu", "memory_gib_per_gpu", "run__required",
 )  # fmt: skip
 
 
@@ -54,6 +58,7 @@ def snapshot(
     demanded = {*levels, *(group.least_isolation for group in groups)} - {ANY}
     slots = _slot_views(claims, instead or {}, demanded)
     views = with_measures(jobs, measuring, _held_since(claims), now)
+    ending = _ending_wishes(claims, jobs)
     return Snapshot(
         at=now.timestamp(),
         cycle=cycle,
@@ -61,7 +66,23 @@ def snapshot(
         slots=slots,
         jobs=views,
         ratios=_ratios(slots, views, now) if measuring else (),
+        shares=host_shares() if ending or any(job.wish for job in jobs) else {},
+        ending=ending,
     )
+
+
+def host_shares() -> dict[str, Share]:
+    """Return the share that each slot of a host stands for, by the host's name, where it is known."""
+    return {host.name: share for host in Host.objects.all() if (share := host.share) is not None}
+
+
+def _ending_wishes(open_claims: Iterable[_Claim], jobs: Iterable[JobView]) -> dict[int, Share]:
+    """Return the wishes of jobs that are over, or wait again, and whose processes still hold slots."""
+    ending = {job for _, job, _, _ in open_claims}.difference(job.id for job in jobs)
+    asked = Q(cpus_per_gpu__isnull=False) | Q(memory_gib_per_gpu__isnull=False)
+    rows = Job.objects.filter(asked, pk__in=ending) if ending else Job.objects.none()
+    found = ((pk, wish_of(*wish)) for pk, *wish in rows.values_list("pk", "cpus_per_gpu", "memory_gib_per_gpu"))
+    return {pk: wish for pk, wish in found if wish is not None}
 
 
 def _ratios(slots: Iterable[SlotView], jobs: Collection[JobView], now: datetime) -> tuple[KindRatio, ...]:
@@ -184,7 +205,7 @@ def _job_views(open_claims: Iterable[_Claim], with_minimum_run: Collection[str])
 def _job_view(*row: Any) -> JobView:
     (
         pk, name, group, state, priority, submitted_at, least, most, engine, owner, lasts, end, backfilled_for, above,
-        saved_at, placement, growth_limit, idle_shrunk_at, bundle, bundle_rank, start, claimed, lack,
+        saved_at, placement, growth_limit, idle_shrunk_at, bundle, bundle_rank, cores, memory, start, claimed, lack,
     ) = row  # fmt: skip
     keeps_size = growth_limit is not None and growth_limit < most and state != JobState.PENDING
     is_idle = idle_shrunk_at is not None and state != JobState.PENDING
@@ -197,7 +218,8 @@ def _job_view(*row: Any) -> JobView:
         _unsaved_since(claimed, saved_at), engine == _ELASTIC or saved_at is not None,
         newcomers_fail=keeps_size, is_idle=is_idle, one_host=placement == Job.Placement.ONE_HOST,
         equal_hosts=placement == Job.Placement.EQUAL,
-        bundle=bundle, bundle_rank=bundle_rank, unprepared=lack.unprepared, unfit=lack.unfit,
+        bundle=bundle, bundle_rank=bundle_rank, wish=wish_of(cores, memory),
+        unprepared=lack.unprepared, unfit=lack.unfit,
     )  # fmt: skip
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from jobs.messages.events import HOW_TO_REQUIRE, OF_EVENTS, tried
 from jobs.messages.plans import OF_PLANS
+from jobs.messages.wishes import OF_WISHES, counting
 
 __all__ = ["HOW_TO_REQUIRE", "SENTENCES", "message", "text_of", "tried"]
 
-SENTENCES = OF_PLANS | OF_EVENTS
+SENTENCES = OF_PLANS | OF_WISHES | OF_EVENTS
 #: Two full stops in a row: an error that ends with one, quoted at the end of a sentence. An ellipsis has three.
 _DOUBLE_STOP = re.compile(r"(?<!\.)\.\.(?=\s|$)")
 
@@ -30,4 +31,4 @@ def text_of(params: Mapping[str, Any]) -> str:
         return ""
     sentence = SENTENCES[params["message"]]
     text = sentence.format_map(params) if isinstance(sentence, str) else sentence(params)
-    return _DOUBLE_STOP.sub(".", text)
+    return _DOUBLE_STOP.sub(".", text + counting(params))

@@ -29,7 +29,8 @@ def size_in(text: str) -> int | None:
     if found is None:
         return None
     power = "kmgt".index(found[2].lower()) + 1 if found[2] else 0
-    return math.floor(float(found[1]) * 1024**power) if "." in found[1] else int(found[1]) * 1024**power
+    unit: int = 1024**power
+    return math.floor(float(found[1]) * unit) if "." in found[1] else int(found[1]) * unit
 
 
 def cores_words(cores: float) -> str:

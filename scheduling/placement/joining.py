@@ -55,8 +55,8 @@ def _joinings(decision: Decision, placed: Mapping[int, JobSlots], taken: frozens
 
 def _is_scattered(view: JobView, slots: JobSlots, shape: Shape) -> bool:
     """Return whether it trains on all that it shall have, on more hosts than that needs, and nothing of it changes in
-    this cycle."""
-    changes = slots.claim or slots.vacate or slots.leaving or slots.makes_room
+    this cycle. A job whose GPUs count as several stays where it is."""
+    changes = slots.claim or slots.vacate or slots.leaving or slots.makes_room or view.per_gpu > 1
     if changes or view.state != "RUNNING" or not view.elastic or len(slots.kept) != slots.target or slots.target < 2:
         return False
     hosts = len({ref.host for ref in slots.kept})

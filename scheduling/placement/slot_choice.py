@@ -10,6 +10,7 @@ from scheduling.placement.equal_hosts import choose_equal
 from scheduling.placement.one_host import HostChoices, choose_hosts
 from scheduling.placement.packing import SlotsByHost, by_host, pack
 from scheduling.placement.spread import spread
+from scheduling.placement.whole_gpus import choose_whole
 from scheduling.policies.demand import Demand
 from scheduling.sharing.decision import Decision
 from scheduling.sharing.pool import Pool, SlotIndex
@@ -141,8 +142,9 @@ def _apart(
     kept: Mapping[int, tuple[SlotRef, ...]],
     free: Mapping[str, tuple[SlotRef, ...]],
 ) -> tuple[dict[int, int], dict[int, list[SlotRef]]]:
-    """Return what the others want, and the slots of jobs that need as many on each host, or that find enough of them
-    on hosts with their environment while others lack it; those whose environment some hosts cannot have get no others.
+    """Return what the others want, and the slots of jobs that need as many on each host, that need several for each
+    GPU, or that find enough of them on hosts with their environment while others lack it; those whose environment some
+    hosts cannot have get no others.
     """
     others = {job: count for job, count in wanted.items() if not pool.views[job].equal_hosts}
     found: dict[int, list[SlotRef]] = {}
@@ -150,7 +152,13 @@ def _apart(
         if job not in others:
             left = without(free, chain.from_iterable(found.values()))
             fit = {host: refs for host, refs in left.items() if host not in pool.views[job].unfit}
-            found |= choose_equal({job: count}, fit)
+            found |= choose_equal({job: count}, fit, pool.views[job].per_gpu)
+    for job in [job for job in others if pool.views[job].per_gpu > 1]:
+        view, left = pool.views[job], without(free, chain.from_iterable(found.values()))
+        fit = {host: refs for host, refs in left.items() if host not in view.unfit}
+        found[job] = choose_whole(others.pop(job), view.per_gpu, kept[job], fit)
+        if view.state == "PENDING" and len(found[job]) < view.min_slots:
+            del found[job]
     for job in [job for job in others if pool.views[job].unprepared]:
         left = without(free, chain.from_iterable(found.values()))
         view = pool.views[job]

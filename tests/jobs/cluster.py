@@ -62,6 +62,8 @@ class FakeHost:
     device: str = "virtual GPU (CPU)"
     #: Fleet that started the host.
     fleet: str = ""
+    #: Further facts of its reports.
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def pull(self) -> Sync:
         """Carry out the desired state, as an executor and its shims do."""
@@ -164,6 +166,7 @@ class FakeHost:
                 prepares=self.prepares,
                 handshake=self.handshake,
                 fleet=self.fleet,
+                **self.facts,
             ),
             "devices": [
                 DeviceReading(slot, self.device, True, 50.0 if slot in self.ranks else 0.0, None, None)

@@ -17,6 +17,11 @@ GIVERS = {"givers": [{"job": 2, "name": "T2", "slots": 1}], "givers_count": 1, "
 PLAN_SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "fixed": ({**SHARE, "max_slots": 3}, "3 of 8 GPUs: it runs on exactly 3."),
     "maximum": ({**SHARE, "capacity": 1}, "3 of 1 GPU: its maximum is 8."),
+    "no_host_for_wish": (
+        {"min_slots": 2, "most": 1, "cores": 16, "memory": 96 * 1024**3},
+        "Needs 2 GPUs with 16 cores and 96 GiB of memory each: no host of the group has so much free beside its GPUs; "
+        "at most 1 GPU with that fit on one.",
+    ),
     "idle": (SHARE, "3 of 8 GPUs: it has used none of its GPUs, so it has its minimum until it makes a step."),
     "newcomers_fail": (
         SHARE,

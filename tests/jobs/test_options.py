@@ -28,6 +28,8 @@ OTHERS: dict[str, Any] = {
     "virtual_ranks": 5,
     "adaptive": "off",
     "autolog": "off",
+    "cpus_per_gpu": 2,
+    "memory_gib_per_gpu": 3,
     "effective_batch_size": 96,
     "seed": 7,
     "checkpoint_seconds": 11,
@@ -80,7 +82,7 @@ def test_the_train_page_asks_for_the_option(option: Option) -> None:
 def test_the_train_page_hides_of_plain_scripts_only_what_needs_a_session() -> None:
     shown = {option.name: option.is_of_sessions for _, option in TrainForm(groups=[], versions={}).more_options}
     assert {name for name, is_of_sessions in shown.items() if not is_of_sessions} == {
-        *("max_seconds", "autolog", "placement", "log_pattern"),
+        *("max_seconds", "autolog", "placement", "cpus_per_gpu", "memory_gib_per_gpu", "log_pattern"),
     }
 
 
@@ -119,6 +121,8 @@ def test_the_page_of_a_job_has_a_row_for_each_option_that_says_how_it_trains(sub
         ("Virtual ranks", "5"),
         ("Adaptive batch", "off"),
         ("MLflow", "only the script's own logging"),
+        ("Cores per GPU", "2"),
+        ("Memory per GPU", "3 GiB"),
         ("Effective batch size", "96"),
         ("Seed", "7"),
         ("Checkpoints", "at least every 11 s"),

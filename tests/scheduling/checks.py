@@ -8,7 +8,7 @@ from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
 def check_plan(snapshot: Snapshot, plan: Plan) -> None:
     assert [line.job for line in plan.jobs] == sorted(job.id for job in snapshot.jobs)
-    _check_no_slot_twice(plan)
+    check_no_slot_twice(plan)
     staying = pinned(snapshot, plan)
     for line in plan.jobs:
         view = job_of(snapshot, line)
@@ -79,7 +79,7 @@ def pinned(snapshot: Snapshot, plan: Plan) -> set[int]:
     return result
 
 
-def _check_no_slot_twice(plan: Plan) -> None:
+def check_no_slot_twice(plan: Plan) -> None:
     counts = Counter(ref for line in plan.jobs for ref in line.slots)
     assert all(count == 1 for count in counts.values())
 

@@ -12,6 +12,7 @@ import click
 from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, Exit, facts, json_option, show_json
 from tidepool.cli.follow import follow, told_end
+from tidepool.cli.gibibytes import Gibibytes
 from tidepool.cli.left_out import tell_left_out
 from tidepool.cli.study import Sweep, run_sweep
 from tidepool.client.api import Client, Submission
@@ -37,6 +38,11 @@ _SETTINGS = (
     click.option("--one-process", "gpus_per_process", flag_value="all",
                  help="One process has all GPUs of the training, on one host: for a script that starts its own "
                  "processes or uses several GPUs."),
+    click.option("--cpus", "cpus_per_gpu", type=click.IntRange(min=1), metavar="CORES",
+                 help="Cores for each GPU. Default: the GPU's share of its host. A GPU with more than that counts as "
+                 "several."),
+    click.option("--memory", "memory_gib_per_gpu", type=Gibibytes(), metavar="SIZE",
+                 help="Memory of the host for each GPU, such as 96GiB. Default: the GPU's share of its host."),
     click.option("--priority", type=click.IntRange(1, 10000),
                  help="Priority: under fair share, twice the priority means twice the GPUs."),
     click.option("--set", "parameters", multiple=True, metavar="NAME=VALUE",
@@ -215,6 +221,8 @@ def _manifest(given: dict[str, Any], *, tell: bool) -> tuple[str, dict[str, Any]
             "tags": "--tag",
             "autolog": "--no-autolog",
             "gpus_per_process": "--one-process",
+            "cpus_per_gpu": "--cpus",
+            "memory_gib_per_gpu": "--memory",
         }
         names = ", ".join(shown.get(name, f"--{name.replace('_', '-')}") for name in typed)
         raise InvalidRequest(f"An AdaptDLJob takes no {names} beside it: remove the option, or change {file}.")

@@ -115,6 +115,11 @@ class JobInfo(JobProperties):
     #: the variables that torchrun sets. With all GPUs in one process, the script is started once, on one host; it uses
     #: the GPUs itself, or starts its own processes. Values: script, one, all.
     gpus_per_process: str = ""
+    #: Cores of the host for each GPU. A GPU with more than its share of a host counts as several GPUs.
+    cpus_per_gpu: int | None = None
+    #: Memory of the host for each GPU, in GiB; the GPU's own is not meant. A GPU with more than its share of a host
+    #: counts as several GPUs.
+    memory_gib_per_gpu: int | None = None
     #: Samples per step over all GPUs, independent of their number.
     effective_batch_size: int | None = None
     #: Seed of the order of samples and of the random numbers in steps.

@@ -95,6 +95,9 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     adaptive: Literal["script", "off"] = "script"
     #: off: MLflow's autologging is not turned on.
     autolog: Literal["on", "off"] = "on"
+    #: Cores and GiB of memory of the host that each of its GPUs comes with; None: the share of a slot.
+    cpus_per_gpu: int | None = None
+    memory_gib_per_gpu: int | None = None
     #: Kind of GPU -> samples of a micro-batch that fit its memory at most, of a batch that adapts: more did not.
     micro_batch_limits: dict[str, int] = {}
     #: Measure `initial_weights` on this split and end, instead of training; "": train.
