@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from tidepool.client.studies import Study, log_uniform, uniform, whole
     from tidepool.client.training import Job
+    from tidepool.own_cores import cores, loader_workers
     from tidepool.trial_parameters import trial
 
 __all__ = [
@@ -51,9 +52,11 @@ __all__ = [
     "TidepoolError",
     "Unreachable",
     "WrongVersion",
+    "cores",
     "datasets",
     "job",
     "jobs",
+    "loader_workers",
     "log_uniform",
     "models",
     "studies",
@@ -69,6 +72,8 @@ __all__ = [
 _MODULES = {
     "Client": "client.api",
     "Job": "client.training",
+    "cores": "own_cores",
+    "loader_workers": "own_cores",
     "trial": "trial_parameters",
     **dict.fromkeys(("Study", "log_uniform", "uniform", "whole"), "client.studies"),
     **dict.fromkeys(

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from tidepool.protocol import LaunchSpec
 
 __all__ = [
+    "THREAD_VARIABLES",
     "RankContext",
     "adaptdl_variable",
     "ask_for_reproducible_kernels",
     "command_environment",
+    "core_variables",
     "data_folder",
     "fault_spec",
+    "granted_cores",
     "is_in_group",
     "keep_secret",
     "lend_secret",
@@ -138,6 +141,22 @@ def rank_environment(context: RankContext, launch_file: Path) -> dict[str, str]:
         "CHECKPOINT_DIR": str(folder / "checkpoint"),
         "SAVED_MODEL_DIR": str(folder / "model"),
     }
+
+
+#: Variables with the number of threads of OpenMP, MKL and OpenBLAS.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def core_variables(cores: float, threads: int | None) -> dict[str, str]:
+    """Return the variables of a rank that may count on so many cores. threads: of its libraries; None: as they are."""
+    chosen = {} if threads is None else dict.fromkeys(THREAD_VARIABLES, str(threads))
+    return {"TIDEPOOL_CORES": f"{round(cores, 3):g}", **chosen}
+
+
+def granted_cores() -> float | None:
+    """Return the cores that this rank may count on; None off the cluster."""
+    granted = os.environ.get("TIDEPOOL_CORES")
+    return float(granted) if granted else None
 
 
 def site_of(environment: Path) -> Path:

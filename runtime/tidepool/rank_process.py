@@ -33,6 +33,7 @@ from tidepool import (
 )
 from tidepool.env import (
     RankContext,
+    core_variables,
     keep_secret,
     put_first_on_path,
     rank_context,
@@ -46,6 +47,7 @@ from tidepool.inherited_environment import fabric_variables, inherited_environme
 from tidepool.journal import replace_file
 from tidepool.leftovers import watch_leftovers
 from tidepool.network_interfaces import interface_variables, interfaces
+from tidepool.own_cores import threads_on
 from tidepool.own_python import enter_own_python
 from tidepool.plain_groups import watch_group
 from tidepool.rank_exits import ERROR_FILE
@@ -134,8 +136,21 @@ class RankStart:
     #: Secrets of users as variables, and the values to mask.
     secret_variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_values: tuple[str, ...] = field(default=(), repr=False)
+    #: Cores that the process may count on, and whether it has as many threads.
+    cores: float = 1.0
+    sets_threads: bool = True
     #: Descriptors that stdout and stderr go to; None: the rank writes its logs itself.
     log_writers: tuple[int, int] | None = None
+
+    @property
+    def threads(self) -> int | None:
+        """Number of threads of its libraries; None: as their variables say.
+
+        The number decides in which order sums are made, so it is the same everywhere where each bit counts.
+        """
+        if not self.sets_threads:
+            return None
+        return threads_on(self.cores) if self.context.launch.virtual_ranks is None else 1
 
 
 def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
@@ -238,6 +253,7 @@ def _set_environment(start: RankStart) -> None:
         os.environ.update(adaptdl_environment.environment(start.context))
     if nni_environment.COMPAT in start.context.launch.compat:
         os.environ.update(nni_environment.environment(start.context))
+    os.environ.update(core_variables(start.cores, start.threads))
     path = os.environ["PYTHONPATH"]
     os.environ.update(interface_variables(start.context.address, interfaces()) | fabric_variables(kept))
     os.environ.update(rank_environment(start.context, start.launch_file))  # the job's own variables win
@@ -296,8 +312,16 @@ def _enter_code_folder(context: RankContext, required: list[str]) -> None:
     # Asked by name alone: libraries look whether there is a pyspark to choose what they do.
     if stand_ins.is_named([*script.parent.glob("*.py"), script.parent / CALL_FILE]):
         stand_ins.offer()
+    _use_threads()
     if "numpy" in sys.modules:  # the fork copied its generator: without this all ranks draw the same numbers
         sys.modules["numpy"].random.seed()
+
+
+def _use_threads() -> None:
+    """Have a torch that the fork brought along use as many threads as the variables say: it has read them before."""
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if "torch" in sys.modules and threads.isdigit():
+        sys.modules["torch"].set_num_threads(max(1, int(threads)))
 
 
 def _compat_folders(context: RankContext) -> tuple[list[str], list[str]]:

@@ -301,14 +301,13 @@ class Shim:
         assert self._desired is not None
         context = RankContext(
             *(spec.job, spec.attempt, member_id, spec.host, slot, spec.address, spec.launch),
-            self._desired.target_revision,
-            spec.secret,
+            *(self._desired.target_revision, spec.secret),
         )
         gpus = None if spec.virtual else SlotGpus(spec.slots_per_gpu, spec.gpus)
-        mark = f"{rank_mark(spec)}.{member_id}"
         slots = tuple(sorted(self._desired.wanted)) if self._is_one_process else (slot,)
-        place = (self._launch_file, mark, slots, gpus, self._pid, spec.environment)
-        return RankStart(context, *place, self._secrets.variables, self._secrets.values)
+        place = (self._launch_file, f"{rank_mark(spec)}.{member_id}", slots, gpus, self._pid, spec.environment)
+        cores = (spec.launch.cpus_per_gpu or spec.slot_cores) * len(slots)
+        return RankStart(context, *place, self._secrets.variables, self._secrets.values, cores, spec.sets_threads)
 
     def _receive_progress(self, rank: RankProcess) -> None:
         """Read a progress byte: the script has started, is ready to train, has formed a group, or has ended with

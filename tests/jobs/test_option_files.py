@@ -58,7 +58,7 @@ MORE: dict[str, tuple[int, str]] = {
         "the engine of a training follows from it, wherever that is asked for; the Train page shows fields by it, and "
         "`tidepool run` has a flag of its own for it",
     ),
-    "cpus_per_gpu": (5, _WISH),
+    "cpus_per_gpu": (6, f"{_WISH}; threads follow it"),
     "memory_gib_per_gpu": (5, _WISH),
     "named_environment": (
         7,

@@ -71,12 +71,15 @@ class JobReconciler:
         slots_per_gpu: int | None = None,
         wall: Wall | None = None,
         gpus: tuple[str, ...] = (),
+        slot_cores: float = 1.0,
+        sets_threads: bool = True,
         **changes: Any,
     ) -> None:
         """slots_per_gpu: None for virtual slots. gpus: UUIDs."""
         launch, virtual = launch_spec(folder, script, **changes), slots_per_gpu is None
         place = ("host-a", "127.0.0.1", f"test{os.getpid()}-{folder.name}", virtual)
-        self.spec = ShimSpec(7, 1, *place, launch, slots_per_gpu or 1, gpus=gpus)
+        cores = {"slot_cores": slot_cores, "sets_threads": sets_threads}
+        self.spec = ShimSpec(7, 1, *place, launch, slots_per_gpu or 1, gpus=gpus, **cores)
         self.socket = json_sockets.socket_path(folder / "shim.sock")
         self.forkserver = forkserver
         self.pid = forkserver.fork_shim(self.spec, self.socket, wall)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 import tidepool
+from tidepool.env import THREAD_VARIABLES
 from tidepool.inherited_environment import inherited_environment
 from tidepool.units import size_in
 
@@ -109,6 +110,11 @@ class ExecutorConfig:
     #: Processors and bytes of memory that no training counts on.
     reserved_cores: float = 0.0
     reserved_memory_bytes: int = 0
+
+    @property
+    def sets_threads(self) -> bool:
+        """Whether ranks have as many threads as cores; False: the operator has set a number for all processes."""
+        return not self.installer_environment.keys() & {*THREAD_VARIABLES}
 
     @property
     def environments_folder(self) -> Path:

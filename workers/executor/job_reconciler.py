@@ -16,6 +16,7 @@ import msgspec
 import psutil
 from tidepool import json_sockets, procfs
 from tidepool.backoff import Backoff
+from tidepool.cgroup_limits import usable
 from tidepool.confine.wall import Wall
 from tidepool.fence import newest as newest_lead
 from tidepool.journal import Journal, read_journal
@@ -362,7 +363,12 @@ class JobReconciler:
         place = (config.host, config.address, config.mark, virtual)
         gpus = () if virtual else recorded_uuids(config.run_folder)
         own = (config.slots_per_gpu, environment, gpus, desired.secret)
-        return ShimSpec(desired.job, desired.attempt, *place, desired.launch, *own)
+        slots = config.virtual_slots if virtual else len(gpus) * config.slots_per_gpu
+        return ShimSpec(
+            *(desired.job, desired.attempt, *place, desired.launch, *own),
+            slot_cores=max(0.0, usable().cores - config.reserved_cores) / (slots or 1),
+            sets_threads=config.sets_threads,
+        )
 
     # --- the coordinator ---
 

@@ -74,4 +74,8 @@ class ShimSpec(msgspec.Struct, frozen=True):
     secret: str = ""
     #: Secrets of users that the script gets.
     user_secrets: tuple[GivenSecret, ...] = ()
+    #: Cores that each of the host's slots stands for.
+    slot_cores: float = 1.0
+    #: Whether ranks have as many threads as cores; False: the host's operator has set a number for all processes.
+    sets_threads: bool = True
     version: Literal[1] = PROTOCOL_VERSION

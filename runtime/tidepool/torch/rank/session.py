@@ -13,11 +13,12 @@ come and go. `sum_over` evaluates a dataset on all ranks together. See runtime/R
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils.data import Dataset
 
+from tidepool.own_cores import loader_workers
 from tidepool.refusal import Refusal
 from tidepool.torch.adaptive.adaptation import Adaptive
 from tidepool.torch.data import Collate, Feed, Reading, collate, sample_count, to_device
@@ -153,7 +154,7 @@ class Session:
         training_loop.finish(lambda folder: self.save_weights("model_epoch_final"))
 
     def steps(
-        self, dataset: Dataset[Any], *, num_workers: int = 0, collate_fn: Collate | None = None
+        self, dataset: Dataset[Any], *, num_workers: int | Literal["auto"] = 0, collate_fn: Collate | None = None
     ) -> Iterator[Step]:
         """Yield the steps of this epoch that are left to do.
 
@@ -161,6 +162,7 @@ class Session:
         in it has had no effect on model or optimizer.
 
         num_workers: processes that read samples ahead; each epoch starts them anew, with the dataset as it is then.
+        "auto": as many as suit the cores of this rank, see `tidepool.loader_workers`.
         collate_fn: makes a batch of a list of samples; None: as torch's DataLoader does.
         """
         samples = sample_count(dataset)
@@ -169,9 +171,8 @@ class Session:
         epoch = self.position.epoch
         order = training_loop.division.order(samples)
         training_loop.generators.begin_steps()
-        feed = Feed(
-            dataset, collate_fn, self.seed, Reading(num_workers), training_loop.generators, training_loop.device
-        )
+        reading = Reading(loader_workers() if num_workers == "auto" else num_workers)
+        feed = Feed(dataset, collate_fn, self.seed, reading, training_loop.generators, training_loop.device)
         try:
             while training_loop.division.goes_on(epoch, samples):
                 if self.position.cursor >= samples:
