@@ -22,10 +22,10 @@ def register_recorder(stack: RunningStack, api: httpx.Client) -> None:
     register_model(stack.home, api, "recorder")
 
 
-def register_model(home: Path, api: httpx.Client, name: str) -> None:
+def register_model(home: Path, api: httpx.Client, name: str, engine: str = "elastic") -> None:
     shutil.copytree(MODELS / name, home / "models" / name)
     model = {"name": name, "framework": "PyTorch", "path": str(home / "models" / name)}
-    answer = api.post("models/", json={**model, "entry_point": "train.py", "engine": "elastic"})
+    answer = api.post("models/", json={**model, "entry_point": "train.py", "engine": engine})
     assert answer.status_code == 201, answer.text
 
 

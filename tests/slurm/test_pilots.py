@@ -94,6 +94,8 @@ def test_a_second_pilot_of_one_name_is_refused_and_the_first_goes_on(slurm: Slur
     said = (slurm.folder / f"{second}.out").read_text()
     assert "A host named twin is already reporting: choose another name, or stop its executor first." in said
     assert (states(site)["twin"], slurm.state(first)) == ("ONLINE", "RUNNING")
+    slurm.run("scancel", first)
+    wait_until(lambda: slurm.state(first) not in ("RUNNING", "COMPLETING"), slurm.story)
 
 
 def test_a_pilot_without_a_wall_time_is_refused(slurm: Slurm, site: Parts) -> None:
