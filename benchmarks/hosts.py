@@ -1,6 +1,7 @@
 """Three machines of one training: how soon plain DDP has met, and for how long the others stand when one vanishes.
 
     python -m benchmarks.hosts [--long] [--json FILE]
+    python -m benchmarks.hosts --cuts N [--seed N] [--json FILE]
 
 The machines are namespaces of this one, with networks, names and processes of their own: it needs root and iproute2.
 Plain DDP is timed from the order for its ranks to the end of its first sum. With a whole site, which the machines join
@@ -11,6 +12,8 @@ once: in service the control plane does so after TIDEPOOL_LEASE_SECONDS, which c
 
 A stranger on the same network then forges messages at every port of a training, and is to have none of them taken; the
 handshake that stops it is timed with the right secret.
+
+--cuts: instead of all that, machines are cut off and come back so many times at random; see `random_cuts.py`.
 """
 
 import os
@@ -23,6 +26,7 @@ from collections import defaultdict
 import httpx
 from tidepool.handshake import introduce
 
+from benchmarks.random_cuts import cut_at_random
 from benchmarks.results import arguments, result, show
 from tests.hosts.job import lab_over, listening, place, steady_training, vanish
 from tests.hosts.machines import ROOT, running_machines, why_impossible
@@ -35,9 +39,16 @@ HANDSHAKES = 200
 
 
 def main() -> None:
-    options = arguments(__doc__ or "").parse_args()
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--cuts", type=int, help="number of random cuts and heals")
+    parser.add_argument("--seed", type=int, default=1, help="which cuts")
+    options = parser.parse_args()
     if reason := why_impossible():
         sys.exit(f"hosts: {reason}")
+    if options.cuts:
+        with running_machines(SIZE) as network:
+            show(cut_at_random(network, options.cuts, options.seed), options.json)
+        return
     found: dict[str, list[float]] = defaultdict(list)
     for _ in range(10 if options.long else 3):
         found["plain DDP over 3 hosts meets"].append(meeting())
