@@ -59,7 +59,7 @@ MORE: dict[str, tuple[int, str]] = {
         "`tidepool run` has a flag of its own for it",
     ),
     "cpus_per_gpu": (6, f"{_WISH}; threads follow it"),
-    "memory_gib_per_gpu": (5, _WISH),
+    "memory_gib_per_gpu": (6, f"{_WISH}; the limit on a host's memory follows it"),
     "named_environment": (
         7,
         "rows that administrators write stand behind it: they supply the requirements and the choices of the Train "

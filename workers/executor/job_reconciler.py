@@ -175,7 +175,7 @@ class JobReconciler:
         if self._shim is None and self._cleared and self._wants_shim() and may_start:
             self._start_shim()
         if self._shim is not None:
-            self._limits.keep(self._key, self._slots)
+            self._limits.keep(self._key, self._slots, self.desired.launch.memory_gib_per_gpu)
             self._shim.send(msgspec.structs.replace(self.desired, user_secrets="", user_secrets_problem=""))
         self._reconcile_coordinator(may_start=may_start)
         if self._watch is not None and self.ranks:
@@ -279,7 +279,7 @@ class JobReconciler:
             return
         logger.info("job=%s attempt=%s: shim pid=%s", *self._key, pid)
         self._cleared = False
-        if not self._limits.hold(self._key, pid, self._slots):
+        if not self._limits.hold(self._key, pid, self._slots, self.desired.launch.memory_gib_per_gpu):
             return
         self._shim = _Link.connect(self._shim_socket)
 

@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -62,15 +62,16 @@ class JobLimits:
             except NoLimitsError as error:
                 self.why_none = str(error)
 
-    def hold(self, key: tuple[int, int], pid: int, slots: int) -> bool:
+    def hold(self, key: tuple[int, int], pid: int, slots: int, memory_gib: int | None = None) -> bool:
         """Limit a guardian that has started nothing yet, and what it will start; one that cannot be limited is killed.
 
+        memory_gib: what its job has asked for with each slot, instead of the operator's limit on memory.
         Returns whether it goes on.
         """
         if self._groups is None:
             return True
         try:
-            self._groups.hold(_name(key), pid, slots)
+            self._groups.hold(_name(key), pid, slots, memory_gib)
         except OSError as error:
             logger.warning("job=%s attempt=%s: its processes cannot be limited: %s", *key, error)
             with suppress(ProcessLookupError):
@@ -78,11 +79,11 @@ class JobLimits:
             return False
         return True
 
-    def keep(self, key: tuple[int, int], slots: int) -> None:
-        """Adapt the limits to the number of slots."""
+    def keep(self, key: tuple[int, int], slots: int, memory_gib: int | None = None) -> None:
+        """Adapt the limits to the number of slots. memory_gib: see `hold`."""
         if self._groups is not None:
             try:
-                self._groups.set(_name(key), slots)
+                self._groups.set(_name(key), slots, memory_gib)
             except OSError as error:
                 logger.warning("job=%s attempt=%s: its limits stay as they were: %s", *key, error)
 
@@ -107,23 +108,26 @@ class ControlGroups:
         #: Number of slots that the limits of each job are for, as far as they were set.
         self._slots: dict[str, int] = {}
 
-    def hold(self, job: str, pid: int, slots: int) -> None:
+    def hold(self, job: str, pid: int, slots: int, memory_gib: int | None = None) -> None:
         """Put a process, and all that it will start, into the job's group. Raises OSError."""
         for place in self._places(job):
             place.mkdir(exist_ok=True)
         self._slots.pop(job, None)
-        self.set(job, slots)
+        self.set(job, slots, memory_gib)
         for place in self._places(job):
             (place / "cgroup.procs").write_text(str(pid))
 
-    def set(self, job: str, slots: int) -> None:
+    def set(self, job: str, slots: int, memory_gib: int | None = None) -> None:
         """Limit the job to what it may use on so many slots; a limit below what it uses waits until that has shrunk."""
         if self._slots.get(job) == slots or not slots:
             return
         places = [place for place in self._places(job) if place.is_dir()]
         if not places:
             return
-        amounts = self._per_slot.of(slots)
+        per_slot = self._per_slot
+        if memory_gib is not None and per_slot.memory_bytes is not None:
+            per_slot = replace(per_slot, memory_bytes=memory_gib * 1024**3)
+        amounts = per_slot.of(slots)
         if amounts.memory_bytes is not None and _used(places, _USED[self._version]) > amounts.memory_bytes:
             return
         for place in places:

@@ -78,6 +78,14 @@ def test_an_empty_group_is_removed(groups: ControlGroups) -> None:
     assert not any(place.exists() for place in before)
 
 
+def test_what_a_training_has_asked_for_counts_instead_of_the_limit(groups: ControlGroups) -> None:
+    words = [sys.executable, "-c", TAKES_MEMORY]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        groups.hold("7.1", process.pid, 1, memory_gib=1)
+        out, _ = process.communicate("go")
+    assert (process.returncode, out) == (0, "more than the limit\n")
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A tree like that of version 2, in which nothing enforces anything."""
