@@ -15,8 +15,6 @@ released (seen once among a few dozen deaths of a sender), and nothing reachable
 
 import hmac
 import logging
-import os
-import secrets
 import select
 import selectors
 import socket
@@ -27,23 +25,17 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch._C._distributed_c10d import (
-    AllreduceOptions,
-    PrefixStore,
-    ProcessGroupGloo,
-    ReduceOp,
-    Store,
-    TCPStore,
-)
+from torch._C._distributed_c10d import AllreduceOptions, PrefixStore, ProcessGroupGloo, ReduceOp, Store
 
 from tidepool.handshake import Gate, introduce
 from tidepool.json_sockets import tcp_sockets
-from tidepool.network_interfaces import listen_at, with_port_hint
+from tidepool.network_interfaces import with_port_hint
 from tidepool.socket_filters import refuse_callers
 from tidepool.torch.comm.job_store import JobStore
+from tidepool.torch.comm.meeting import ROUTES, Doors, Place, StorePlace, exchange_places, meet_at
 from tidepool.torch.comm.nccl import Nccl, NcclError, backend_for, device_name, start_nccl
 
 __all__ = ["CommunicationError", "Group", "make_group"]
@@ -61,10 +53,6 @@ CONNECT_SECONDS = 10.0
 WORD_SECONDS = 10.0
 #: Longest pause of a rank that waits for state between two looks whether its group was broken off.
 _GATE_SECONDS = 0.2
-#: End of the token of a member that hands state over along routes. For former releases a token is any text.
-_ROUTES = "-routes"
-#: Serializes the opening of listening sockets, so that the socket of a gloo device can be identified.
-_device_lock = threading.Lock()
 #: Collectives that were never released, with the objects that they refer to: destroying those would block.
 _entombed: list[Any] = []
 
@@ -90,7 +78,7 @@ class Group:
     _backend: ProcessGroupGloo | None = None
     _nccl: Nccl | None = None
     #: Address and holder of each member's state transfer, by rank.
-    _places: list["_Place"] = field(default_factory=list)
+    _places: list[Place] = field(default_factory=list)
     _listener: socket.socket | None = None
     #: (address, port) where the members' gloo listens.
     _gloo_places: frozenset[tuple[str, int]] = frozenset()
@@ -218,7 +206,7 @@ class Group:
     @property
     def has_routes(self) -> bool:
         """Return whether all members hand state over along routes; those of former releases do not."""
-        return all(place.token.endswith(_ROUTES) for place in self._places)
+        return all(place.token.endswith(ROUTES) for place in self._places)
 
     def accept(self) -> socket.socket:
         """Wait for a member that hands state to this one, as long as it takes or until broken off."""
@@ -340,72 +328,63 @@ def make_group(
     """
     if size == 1:
         return Group(generation, rank, size)
+    place = StorePlace(store_address, store_port, secret, prefix)
+    with ExitStack() as opened:
+        try:
+            group = _connected(opened, place, address, generation, rank, size, device, timeout_seconds, announcement)
+        except (RuntimeError, OSError) as error:
+            raise CommunicationError(with_port_hint(str(error))) from error
+        opened.pop_all()
+    return group
+
+
+def _connected(
+    opened: ExitStack,
+    place: StorePlace,
+    address: str,
+    generation: int,
+    rank: int,
+    size: int,
+    device: torch.device,
+    timeout_seconds: float,
+    announcement: str,
+) -> Group:
+    """Return a group of several members. opened: takes what is to be closed if the group does not come about."""
     timeout = timedelta(seconds=timeout_seconds)
-    opened = ExitStack()
-    try:
-        with _device_lock:
-            listener = opened.enter_context(listen_at(address))
-        base = _store(store_address, store_port, secret, timeout)
-        if isinstance(base, JobStore):
-            opened.callback(base.close)
-        store = PrefixStore(prefix, base)
-        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-        options._timeout = timeout
-        listening, gloo = _listening_device(address)
-        opened.enter_context(gloo)
-        port = gloo.getsockname()[1]
-        options._devices = [listening]
-        own, taker = listener.getsockname()[:2]  # the address as sockets tell it, should a name have been given
-        if announcement:
-            store.set("announcement", announcement)
-        store.set(f"place/{rank}", f"{own} {taker} {port} {device_name(device)} {secrets.token_hex(16)}{_ROUTES}")
-        places = [_place(value) for value in store.multi_get([f"place/{other}" for other in range(size)])]
-        announced = store.get("announcement").decode() if store.check(["announcement"]) else ""
-        backend = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, options)
-        refuse_callers(gloo)  # all members are connected
-        nccl = None
-        if backend_for([place.device for place in places]) == "nccl":
-            nccl = start_nccl(PrefixStore("nccl", store), rank, size, device, timeout_seconds)
-    except (RuntimeError, OSError) as error:
-        opened.close()
-        raise CommunicationError(with_port_hint(str(error))) from error
-    gloo.close()
-    backend._set_default_timeout(COLLECTIVE_TIMEOUT)
-    ports = frozenset((place.address, place.gloo) for place in places)
-    connection = base if isinstance(base, JobStore) else None
+    store, connection = meet_at(place, timeout, opened)
+    doors = Doors(address, opened)
+    if announcement:
+        store.set("announcement", announcement)
+    members = exchange_places(store, rank, size, doors.words(device_name(device)))
+    announced = store.get("announcement").decode() if store.check(["announcement"]) else ""
+    backend = _gloo(PrefixStore("gloo", store), rank, size, doors, timeout)
+    nccl = None
+    if backend_for([member.device for member in members]) == "nccl":
+        nccl = start_nccl(PrefixStore("nccl", store), rank, size, device, timeout_seconds)
+    doors.gloo.close()
     return Group(
-        *(generation, rank, size, backend, nccl, places, listener, ports),
+        *(generation, rank, size, backend, nccl, members, doors.state),
+        _gloo_places=frozenset((member.address, member.gloo) for member in members),
         store=store,
-        _secret=secret,
+        _secret=place.secret,
         _connection=connection,
         announcement=announced,
     )
 
 
+def _gloo(store: Store, rank: int, size: int, doors: Doors, timeout: timedelta) -> ProcessGroupGloo:
+    """Return gloo's group, to which nobody else can connect any more. timeout: of its making."""
+    options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._timeout = timeout
+    options._devices = [doors.device]
+    backend = ProcessGroupGloo(store, rank, size, options)
+    refuse_callers(doors.gloo)  # all members are connected
+    backend._set_default_timeout(COLLECTIVE_TIMEOUT)
+    return backend
+
+
 def _on_gpu(tensors: torch.Tensor | list[torch.Tensor]) -> bool:
     return tensors.is_cuda if isinstance(tensors, torch.Tensor) else tensors[0].is_cuda
-
-
-class _Place(NamedTuple):
-    """A member's addresses and secret, published to the other members."""
-
-    address: str
-    #: The port where it takes state.
-    taker: int
-    #: The port where gloo listens.
-    gloo: int
-    device: str
-    #: Secret of the members: a peer that hands over state sends it first. See `_ROUTES`.
-    token: str
-
-
-def _store(address: str, port: int, secret: str, timeout: timedelta) -> Store:
-    return JobStore(address, port, secret, timeout) if secret else TCPStore(address, port, None, False, timeout)
-
-
-def _place(value: bytes) -> _Place:
-    address, taker, gloo, device, token = value.decode().split()
-    return _Place(address, int(taker), int(gloo), device, token)
 
 
 def _sends_token(connection: socket.socket, token: bytes) -> bool:
@@ -418,27 +397,6 @@ def _sends_token(connection: socket.socket, token: bytes) -> bool:
     except OSError:  # the peer sent nothing, or has closed
         return False
     return hmac.compare_digest(received, token)
-
-
-def _listening_device(address: str) -> tuple[Any, socket.socket]:
-    """Return a device of gloo's, and a duplicate of the socket on which it listens."""
-    with _device_lock:
-        before = _listening_ports()
-        # Not lazily: a formed group has all of its connections.
-        device = ProcessGroupGloo.create_device(hostname=address, lazy_init=False)
-        new = {port: number for port, number in _listening_ports().items() if port not in before}
-        if len(new) != 1:
-            raise CommunicationError(f"gloo opened {len(new)} listening sockets where one was expected")
-        return device, socket.socket(fileno=os.dup(*new.values()))
-
-
-def _listening_ports() -> dict[int, int]:
-    """Return the ports on which this process listens, each with a descriptor."""
-    return {
-        one.getsockname()[1]: number
-        for number, one in tcp_sockets()
-        if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    }
 
 
 def _shut_down_if_ours(connection: socket.socket, places: frozenset[tuple[str, int]]) -> None:
