@@ -1,6 +1,7 @@
 """`manage.py doctor`: says what this machine has for trainings, what is missing, and what to do."""
 
 import json
+import subprocess
 import sys
 from argparse import ArgumentParser
 from dataclasses import asdict
@@ -26,6 +27,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+        parser.add_argument(
+            "--gpu", action="store_true", help="then run trainings on the GPUs for ten minutes, as `make test-gpu` does"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -43,6 +47,15 @@ class Command(BaseCommand):
             self.stdout.write(f"{missing} missing." if missing else "Nothing is missing.")
         if missing:
             sys.exit(1)
+        if options["gpu"]:
+            sys.exit(_accept())
+
+
+def _accept() -> int:
+    """Run the acceptance of this machine's GPUs; return its exit code."""
+    if not (settings.BASE_DIR / "benchmarks" / "gpu_acceptance.py").exists():
+        raise CommandError("--gpu needs a checkout with benchmarks and tests: run `make test-gpu` in one.")
+    return subprocess.call([sys.executable, "-u", "-m", "benchmarks.gpu_acceptance"], cwd=settings.BASE_DIR)
 
 
 def _line(finding: Finding) -> str:
