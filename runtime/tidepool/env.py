@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
+
+from tidepool.inherited_environment import NCCL_RECOVERIES, NCCL_RECOVERY
 
 if TYPE_CHECKING:
     from tidepool.protocol import LaunchSpec
@@ -33,6 +35,7 @@ __all__ = [
     "local_process_environment",
     "log_folder",
     "logging_into",
+    "nccl_recovery",
     "prepare_nccl",
     "program_folders",
     "put_first_on_path",
@@ -348,6 +351,14 @@ def prepare_nccl(connect_seconds: float) -> None:
     os.environ.setdefault("NCCL_RUNTIME_CONNECT", "0")
     # Memory that peers have mapped goes with its process, without an illegal access in theirs.
     os.environ.setdefault("NCCL_CUMEM_ENABLE", "1")
+
+
+def nccl_recovery() -> Literal["shrink", "abort", "process"]:
+    """Return what becomes of NCCL's communicator after a death. Raises RuntimeError for a word that is none of them."""
+    word = os.environ.get(NCCL_RECOVERY) or NCCL_RECOVERIES[0]
+    if word not in NCCL_RECOVERIES:
+        raise RuntimeError(f"{NCCL_RECOVERY} is {word!r}: set it to one of {', '.join(NCCL_RECOVERIES)}")
+    return cast("Literal['shrink', 'abort', 'process']", word)
 
 
 def uses_gpu_part() -> bool:

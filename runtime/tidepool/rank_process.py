@@ -35,6 +35,7 @@ from tidepool.env import (
     RankContext,
     core_variables,
     keep_secret,
+    nccl_recovery,
     put_first_on_path,
     rank_context,
     rank_environment,
@@ -164,6 +165,7 @@ def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
         open_logs(start.context.log_dir, start.log_writers)
         _set_environment(start)
         procfs.set_title(start.context.title())
+        _open_nursery(start.context)
         threading.Thread(
             target=_end_with_shim, args=(shim_socket, start.context.log_dir), name="shim-watch", daemon=True
         ).start()
@@ -185,6 +187,14 @@ def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
     finally:
         _flush()
         os._exit(code)
+
+
+def _open_nursery(context: RankContext) -> None:
+    """Prepare for NCCL in a process of its own, if the site wants that. Not later: threads and CUDA are not forked."""
+    if context.launch.engine == "elastic" and "torch" in sys.modules and nccl_recovery() == "process":
+        from tidepool.torch.comm.child_process import open_nursery
+
+        open_nursery()
 
 
 def _enter_gang(start: RankStart) -> None:

@@ -12,7 +12,7 @@ from typing import Literal, cast, get_args
 
 import tidepool
 from tidepool.env import THREAD_VARIABLES
-from tidepool.inherited_environment import inherited_environment
+from tidepool.inherited_environment import NCCL_RECOVERIES, NCCL_RECOVERY, inherited_environment
 from tidepool.units import size_in
 
 from workers.executor.broker_url import verified
@@ -155,6 +155,7 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
     alive_file = environment.get("TIDEPOOL_ALIVE_FILE")
     run = environment.get("TIDEPOOL_RUN")
     _check_image_engine(environment)
+    _check_nccl_recovery(environment)
     return ExecutorConfig(
         home=Path(_required(environment, "TIDEPOOL_HOME")).resolve(),
         host=_required(environment, "TIDEPOOL_HOST_NAME"),
@@ -201,6 +202,12 @@ def _check_image_engine(environment: Mapping[str, str]) -> None:
     chosen = environment.get(CHOICE)
     if chosen and (chosen not in ENGINES or not engine_in(environment)):
         raise ConfigError(f"{CHOICE} names {chosen!r}: name {ENGINE_NAMES}, and install it on this host")
+
+
+def _check_nccl_recovery(environment: Mapping[str, str]) -> None:
+    """Ranks read the variable themselves, and would refuse it only when they meet."""
+    if (word := environment.get(NCCL_RECOVERY)) and word not in NCCL_RECOVERIES:
+        raise ConfigError(f"{NCCL_RECOVERY} must be one of {', '.join(NCCL_RECOVERIES)}, not {word!r}")
 
 
 def _isolation(text: str) -> Isolation:

@@ -4,19 +4,25 @@ Real processes are resized and killed; single ranks connect to others that never
 """
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 
+import psutil
 import pytest
 import torch
+from tidepool.inherited_environment import NCCL_RECOVERY
 from tidepool.torch.comm import nccl as communicators
-from tidepool.torch.comm import process_group
+from tidepool.torch.comm import process_group, shrinking
+from tidepool.torch.comm.child import sum_options
 from tidepool.torch.comm.nccl import Nccl, NcclError, start_nccl
 from tidepool.torch.comm.process_group import Group
+from tidepool.torch.comm.shrinking import Parent, excluded_ranks, offer, shrunk
 from torch.distributed import HashStore
 
+from tests.runtime.groups import together
 from tests.runtime.lab import Lab
-from tests.runtime.scripts.hard_nccl import ROOM, HardNccl
+from tests.runtime.scripts.hard_nccl import ABORT_SECONDS, ROOM, SHRINK, HardNccl
 from tests.runtime.test_failures import assert_nothing_lost
 from tests.runtime.test_live_resize import ARGUMENTS, reference
 from tests.waiting import wait_until
@@ -129,10 +135,24 @@ def test_waiting_within_waiting_ends_with_the_outer_block() -> None:
     assert group.waiting_since is None
 
 
+#: An abort that takes longer than a rank waits for it: where one is waited for, the rank ends.
+ENDLESS = "3600"
+
+
+@pytest.mark.parametrize(
+    ("environment", "shrinks"),
+    [
+        ({ABORT_SECONDS: ENDLESS}, True),
+        pytest.param({SHRINK: "refuses"}, False, marks=pytest.mark.long),
+        pytest.param({SHRINK: "none"}, False, marks=pytest.mark.long),
+        pytest.param({NCCL_RECOVERY: "abort"}, False, marks=pytest.mark.long),
+    ],
+    ids=["aborts that never end", "no shrink comes about", "a torch without it", "the site wants none"],
+)
 def test_a_training_over_it_is_resized_and_survives_deaths(
-    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor], environment: dict[str, str], shrinks: bool
 ) -> None:
-    lab = make_lab("hard_mlp.py", arguments=ARGUMENTS, sizes={"a": 3})
+    lab = make_lab("hard_mlp.py", arguments=ARGUMENTS, sizes={"a": 3}, environment=environment)
     lab.size(1)
     lab.wait_for_steps(2)
     for size in (3, 2, 3):
@@ -146,3 +166,171 @@ def test_a_training_over_it_is_resized_and_survives_deaths(
     lab.wait_for_the_end()
     assert not lab.journal("lost")
     assert_nothing_lost(lab, reference)
+    assert ("hard NCCL: shrunk to 2 ranks" in texts(lab)) == shrinks
+
+
+def texts(lab: Lab, member: str = "*") -> str:
+    return "".join(path.read_text(errors="replace") for path in lab.folder.glob(f"log/{member}.*/std*"))
+
+
+def test_a_rank_that_leaves_lets_its_last_data_reach_the_others(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab("hard_mlp.py", arguments=ARGUMENTS, sizes={"a": 2})
+    lab.size(2)
+    lab.wait_for_size(2)
+    lab.wait_for_steps(2)
+    [_, leaver] = lab.member_ids()
+    lab.size(1)
+    wait_until(lambda: leaver in lab.exits(), lab.story)
+    assert "hard NCCL: shut down" in texts(lab, leaver)
+
+
+def test_nobody_waits_long_for_an_orderly_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_group, "LEAVE_SECONDS", 0.1)
+    door = threading.Event()
+
+    class Slow(HardNccl):
+        def shutdown(self) -> None:
+            door.wait()
+
+    group = Group(1, 0, 2, _nccl=Nccl(Slow(HashStore(), 0, 2)))
+    group.leave()
+    assert not door.is_set()
+    door.set()
+
+
+@pytest.fixture
+def pair(make_lab: Callable[..., Lab]) -> Lab:
+    """Two ranks that train, each with its communicator in a process beside it."""
+    process = {NCCL_RECOVERY: "process"}
+    lab = make_lab("hard_mlp.py", arguments=ARGUMENTS, sizes={"a": 2}, environment=process, min_slots=2)
+    lab.size(2)
+    lab.wait_for_size(2)
+    lab.wait_for_steps(2)
+    return lab
+
+
+def test_a_training_survives_the_end_of_a_ranks_child(pair: Lab, reference: dict[str, torch.Tensor]) -> None:
+    ranks, generation = pair.member_ids(), pair.active()["generation"]
+    os.kill(child_in_use(pair.started()[ranks[1]]["pid"]), signal.SIGKILL)
+    wait_until(lambda: pair.active()["generation"] > generation, pair.story)
+    pair.wait_for_the_end()
+    assert pair.member_ids() == ranks, "no rank has ended"
+    assert_nothing_lost(pair, reference)
+
+
+def test_a_survivor_whose_child_hangs_goes_on(pair: Lab, reference: dict[str, torch.Tensor]) -> None:
+    survivor, victim = pair.member_ids()
+    os.kill(child_in_use(pair.started()[survivor]["pid"]), signal.SIGSTOP)
+    pair.kill(victim)
+    wait_until(lambda: victim not in pair.member_ids(), pair.story)
+    pair.wait_for_the_end()
+    assert survivor not in {member for member, end in pair.exits().items() if end["signal"]}
+    assert_nothing_lost(pair, reference)
+
+
+def child_in_use(pid: int) -> int:
+    """Return the process with the communicator of a rank."""
+    [child] = [
+        each for each in psutil.Process(pid).children(recursive=True) if "nccl: rank" in " ".join(each.cmdline())
+    ]
+    return child.pid
+
+
+@pytest.fixture
+def survivors() -> Iterator[list[Nccl]]:
+    """Communicators of two ranks that have broken off an operation, in which the third one died."""
+    store = HashStore()
+    members: list[Nccl] = together(
+        *[lambda rank=rank: start_nccl(store, rank, 3, CPU, 30.0, HardNccl) for rank in range(3)]
+    )
+    for nccl in members[:2]:
+        work = nccl.begin("allreduce", [torch.ones(2)], sum_options())
+        nccl.break_off()
+        with pytest.raises(NcclError):
+            nccl.wait(work)
+    yield members[:2]
+    members[2].wait(members[2].begin("allreduce", [torch.ones(2)], sum_options()))  # else gloo's end waits for it
+
+
+def cut(survivors: list[Nccl], store: HashStore) -> list[Nccl | None]:
+    def one(rank: int) -> Nccl | None:
+        parent = Parent(survivors[rank], 7, [2])
+        offer(store, rank, parent)
+        store.set(f"place/{rank}", "")
+        store.wait([f"place/{other}" for other in range(2)])
+        return shrunk(store, rank, 2, parent)
+
+    found: list[Nccl | None] = together(*[lambda rank=rank: one(rank) for rank in range(2)])
+    return found
+
+
+def test_survivors_sum_over_what_was_cut_from_the_old_communicator(
+    survivors: list[Nccl], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ABORT_SECONDS, ENDLESS)
+    assert all(nccl._unfinished for nccl in survivors), "the tensors of what may still write are kept"
+    children = [child for child in cut(survivors, HashStore()) if child is not None]
+    assert len(children) == 2
+    assert not any(nccl._unfinished for nccl in survivors)
+    tensors = [torch.full((2,), float(rank + 1)) for rank in range(2)]
+    together(
+        *[
+            lambda rank=rank: children[rank].wait(children[rank].begin("allreduce", [tensors[rank]], sum_options()))
+            for rank in range(2)
+        ]
+    )
+    assert [tensor.tolist() for tensor in tensors] == [[3.0, 3.0]] * 2
+
+
+def test_a_shrink_that_hangs_is_given_up_by_all(survivors: list[Nccl], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrinking, "SHRINK_SECONDS", 0.3)
+    monkeypatch.setenv(SHRINK, "hangs")
+    monkeypatch.setenv("TORCH_NCCL_NONBLOCKING_TIMEOUT", "1")
+    assert cut(survivors, HashStore()) == [None, None]
+    for nccl in survivors:
+        nccl.end()  # the mutex is free once the shrink has failed of its own
+        assert nccl.is_aborted
+
+
+def test_none_shrinks_where_one_rank_has_nothing_to_shrink(survivors: list[Nccl]) -> None:
+    first, second = survivors
+    second.end()
+    store = HashStore()
+    assert cut([first, second], store) == [None, None]
+    assert not first.backend.is_ended
+    first.end()
+
+
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(communicators, "_HEIR_SECONDS", 0.2)
+
+
+def test_a_communicator_that_nobody_shrinks_is_aborted_after_a_while(
+    short_patience: None, survivors: list[Nccl]
+) -> None:
+    for nccl in survivors:
+        wait_until(lambda nccl=nccl: nccl.is_aborted, lambda: "the abort")
+        assert not nccl.reserve()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "excluded"),
+    [
+        ("abcd", "acd", [1]),
+        ("abcd", "c", [0, 1, 3]),
+        ("abcd", "abcd", []),
+        ("abcd", "dca", []),
+        ("abcd", "abe", []),
+        ("", "ab", []),
+    ],
+    ids=["one died", "one is left", "nobody died", "another order", "one came", "no names"],
+)
+def test_what_is_left_of_a_group_shrinks_it(before: str, after: str, excluded: list[int]) -> None:
+    assert excluded_ranks(before, after) == excluded
+
+
+def test_a_word_that_is_no_way_to_recover_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NCCL_RECOVERY, "shirnk")
+    with pytest.raises(NcclError, match="set it to one of shrink, abort, process"):
+        start_nccl(HashStore(), 0, 1, CPU, 30.0, HardNccl)

@@ -128,3 +128,10 @@ def test_keys_go_with_the_connection_that_wrote_them_last() -> None:
     keys.forget(1)
     assert keys.values == {"its": b"2"}
     assert keys.answer(2, StoreRequest("set", ["later"], [b"3"])) == [(2, StoreAnswer())], "nobody waits any more"
+
+
+def test_a_clone_as_nccl_makes_one_when_it_shrinks_is_another_connection(store: Store) -> None:
+    before = PrefixStore("a", store)
+    clone = before.clone()
+    clone.set("key", b"value")
+    assert before.get("key") == b"value"

@@ -6,21 +6,27 @@
 - The first collective connects, and so blocks inside its call until all ranks have called it, unless
   NCCL_RUNTIME_CONNECT is 0.
 - Operations end later than they return, and a peer's death is never noticed: they wait for ever.
+- A shrink holds the mutex of its parent until all survivors have come, and does nothing for one that is aborted.
 - The memory for communicators is limited.
 """
 
 import os
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
-from tidepool.torch.comm import nccl, process_group
+from tidepool.torch.comm import child_process, nccl, process_group
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store
 
 #: Name of a variable with the number of communicators that fit into the memory.
 ROOM = "HARD_NCCL_ROOM"
+#: Name of a variable with the seconds that an abort takes.
+ABORT_SECONDS = "HARD_NCCL_ABORT_SECONDS"
+#: Name of a variable with what becomes of a shrink: "refuses", "hangs", or "none" where torch has no such thing.
+SHRINK = "HARD_NCCL_SHRINK"
 _LOOK_SECONDS = 0.005
 
 
@@ -39,7 +45,9 @@ class HardWork:
     communicator: "HardNccl"
 
     def is_completed(self) -> bool:
-        return self.communicator.is_aborted or (self.work.is_completed() and self.work.is_success())
+        if self.communicator.is_aborted or self.communicator.is_ended:
+            return True
+        return self.work.is_completed() and self.work.is_success()
 
     def exception(self) -> Exception | None:
         return RuntimeError("the communicator was aborted") if self.communicator.is_aborted else None
@@ -53,8 +61,9 @@ class HardNccl:
     store: Store
     rank: int
     size: int
-    abort_seconds: float = 0.05
     is_aborted: bool = False
+    #: A shrink has ended its operations, which then look complete.
+    is_ended: bool = False
     mutex: threading.Lock = field(default_factory=threading.Lock)
     calls: int = 0
     _gloo: ProcessGroupGloo | None = None
@@ -67,10 +76,39 @@ class HardNccl:
                 _memory.taken += 1
             limit = float(os.environ.get("TORCH_NCCL_NONBLOCKING_TIMEOUT", "1800"))
             self._meet("connect", time.monotonic() + limit)
-            options = ProcessGroupGloo._Options()
-            options._devices = [ProcessGroupGloo.create_device(hostname="127.0.0.1")]
-            options._timeout = timedelta(minutes=30)
-            self._gloo = ProcessGroupGloo(PrefixStore("hard", self.store), self.rank, self.size, options)
+            self._connect()
+
+    def _connect(self) -> None:
+        options = ProcessGroupGloo._Options()
+        options._devices = [ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+        options._timeout = timedelta(minutes=30)
+        self._gloo = ProcessGroupGloo(PrefixStore("hard", self.store), self.rank, self.size, options)
+
+    @property
+    def supports_shrinking(self) -> bool:
+        return os.environ.get(SHRINK) != "none"
+
+    def shrink(self, excluded: list[int], flags: int = 0, options: object = None) -> "HardNccl":
+        limit = time.monotonic() + float(os.environ.get("TORCH_NCCL_NONBLOCKING_TIMEOUT", "1800"))
+        with self.mutex:
+            if self.is_aborted or flags != 1:
+                raise RuntimeError("NCCL communicator was aborted, or is in use")
+            if os.environ.get(SHRINK) == "refuses":
+                raise RuntimeError("NCCL error: invalid usage")
+            while os.environ.get(SHRINK) == "hangs":
+                if time.monotonic() > limit:
+                    raise RuntimeError("NCCL timeout in communicator initialization")
+                time.sleep(_LOOK_SECONDS)
+            self.is_ended = True
+            rest = [rank for rank in range(self.size) if rank not in excluded]
+            name = "-".join(map(str, excluded))
+            child = HardNccl(PrefixStore(f"without-{name}", self.store), rest.index(self.rank), len(rest))
+            child._meet("connect", limit)
+            child._connect()
+        with _memory.lock:
+            _memory.taken += 1
+        print(f"hard NCCL: shrunk to {len(rest)} ranks", file=sys.stderr, flush=True)
+        return child
 
     def _is_initialized(self) -> bool:
         with self.mutex:
@@ -78,11 +116,12 @@ class HardNccl:
 
     def abort(self) -> None:
         with self.mutex:
-            time.sleep(self.abort_seconds)
+            time.sleep(float(os.environ.get(ABORT_SECONDS, "0.05")))
             self.is_aborted = True
         self._give_back()
 
     def shutdown(self) -> None:
+        print("hard NCCL: shut down", file=sys.stderr, flush=True)
         self._give_back()
 
     def _give_back(self) -> None:
@@ -117,9 +156,10 @@ def install() -> None:
     """Have the groups of this process's sessions sum all tensors by it."""
     real = nccl.start_nccl
 
-    def start(store, rank, size, device, timeout_seconds):
-        return real(store, rank, size, device, timeout_seconds, HardNccl)
+    def start(store, rank, size, device, timeout_seconds, make=None):
+        return real(store, rank, size, device, timeout_seconds, make or HardNccl)
 
     process_group.start_nccl = start
+    child_process.FACTORY = f"{__name__}:HardNccl"
     process_group.backend_for = lambda names: "nccl"
     process_group._on_gpu = lambda tensors: True

@@ -98,3 +98,8 @@ def test_what_is_reserved_is_a_number_and_a_size() -> None:
     for name, text in (("TIDEPOOL_RESERVED_CORES", "-1"), ("TIDEPOOL_RESERVED_MEMORY", "much")):
         with pytest.raises(ConfigError, match=f"{name} must be .*'{text}'"):
             executor_config({**COMPLETE, name: text})
+
+
+def test_an_unknown_way_to_recover_is_refused() -> None:
+    with pytest.raises(ConfigError, match="TIDEPOOL_NCCL_RECOVERY must be one of shrink, abort, process, not 'shirnk'"):
+        executor_config({**COMPLETE, "TIDEPOOL_NCCL_RECOVERY": "shirnk"})

@@ -29,6 +29,9 @@ class JobStore(Store):
     def __init__(self, address: str, port: int, secret: str, timeout: timedelta) -> None:
         """Connect. Raises OSError."""
         super().__init__()
+        self._place = address, port, secret, timeout
+        #: Nothing in torch keeps the Python part of a clone.
+        self._clones: list[JobStore] = []
         self._timeout_seconds = timeout.total_seconds()
         self._lock = threading.Lock()
         self._lines = Lines()
@@ -44,6 +47,8 @@ class JobStore(Store):
 
     def close(self) -> None:
         self._connection.close()
+        for clone in self._clones:
+            clone.close()
 
     # The names and arguments of the methods are torch's.
 
@@ -82,6 +87,14 @@ class JobStore(Store):
 
     def num_keys(self) -> int:
         return self._ask(StoreRequest("count")).number
+
+    def clone(self) -> "JobStore":
+        """Return another connection to the store, which closes with this one."""
+        try:
+            self._clones.append(JobStore(*self._place))
+        except OSError as error:
+            raise RuntimeError(f"the training's store takes no other connection: {error}") from error
+        return self._clones[-1]
 
     def has_extended_api(self) -> bool:
         return True

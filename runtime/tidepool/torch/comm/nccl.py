@@ -8,12 +8,15 @@ NCCL's own error handling ends the process, so it is switched off: the coordinat
 thread polls the operation instead of blocking in CUDA. `break_off` aborts the communicator and with it the kernels;
 they may write until the abort is complete, so the waiting thread does not go on before. `drop` calls `shutdown`, which
 lets the last data reach the peers; a communicator that was aborted is not shut down.
+
+An abort may take long or for ever, so where torch can shrink a communicator (`shrinking.py`), `break_off` leaves its
+kernels to that: tensors of unfinished operations are kept, and the waiting thread goes on at once. It must not touch
+what it has given to them until the next group is built, which ends them one way or the other.
 """
 
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,10 +25,10 @@ from typing import Any, Literal
 import torch
 from torch._C._distributed_c10d import Store
 
-from tidepool.env import prepare_nccl, uses_gpu_part
+from tidepool.env import nccl_recovery, prepare_nccl, uses_gpu_part
 from tidepool.procfs import end_at_once
 
-__all__ = ["GPU_PART", "HOST_MEMORY", "Nccl", "NcclError", "backend_for", "device_name", "start_nccl"]
+__all__ = ["GPU_PART", "HOST_MEMORY", "Nccl", "NcclError", "backend_for", "device_name", "make_backend", "start_nccl"]
 
 #: The name of every device that is no GPU.
 HOST_MEMORY = "cpu"
@@ -35,13 +38,15 @@ GPU_PART = "part-of-a-gpu"
 _ASK_SECONDS = 0.00005
 #: Limit of an abort: one that takes longer never returns, and leaves kernels that may write at any time.
 _ABORT_SECONDS = 30.0
+#: Time for the plan of a recovery, after which a communicator that could be shrunk is aborted.
+_HEIR_SECONDS = 10.0
+#: Flag of torch.distributed.SHRINK_ABORT: the operations are ended first.
+_SHRINK_ABORT = 1
 #: Memory of a communicator, outside of torch's allocator.
 COMMUNICATOR_BYTES = 700_000_000
 #: Connects that never ended, each with its thread and memory, after which a rank ends.
 MOST_LEAKED = 3
 _leaked: list["Nccl"] = []
-#: Torch warns in each rank's log that `Work.exception` goes. It is the only one that tells an error at once.
-_DEPRECATED = ".*API is being deprecated"
 
 
 class NcclError(RuntimeError):
@@ -67,11 +72,31 @@ class Nccl:
     """A communicator around torch's ProcessGroupNCCL. Any thread may call `break_off`."""
 
     backend: Any
+    #: Whether the survivors of a death may shrink it.
+    shrinks: bool = False
     _broken: threading.Event = field(default_factory=threading.Event)
     _aborted: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    #: A shrink is to end the operations, so no abort begins after a while.
+    _is_reserved: bool = False
+    #: A shrink or an abort has begun.
+    _is_ending: bool = False
+    _is_aborting: bool = False
+    #: Operations that may still write, with their tensors, by id.
+    _unfinished: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def is_aborted(self) -> bool:
+        return self._aborted.is_set()
+
+    def begin(self, operation: str, *arguments: Any) -> Any:
+        """Launch an operation of the backend's; returns a handle for `wait`."""
+        work = getattr(self.backend, operation)(*arguments)
+        self._unfinished[id(work)] = work, arguments
+        return work
 
     def wait(self, work: Any) -> None:
-        """Wait until the operation is over on the GPU. Raises NcclError; nothing writes into its tensors then."""
+        """Wait until the operation is over on the GPU. Raises NcclError; see above for what may be done then."""
         try:
             while not work.is_completed() and not self._broken.is_set():
                 time.sleep(_ASK_SECONDS)
@@ -83,20 +108,73 @@ class Nccl:
             print(f"tidepool: NCCL failed: {error}", file=sys.stderr)  # noqa: T201
         if failed:
             self.break_off()
-            if not self._aborted.wait(_ABORT_SECONDS):
-                end_at_once("NCCL does not come back from an abort")
+            if not self.shrinks:
+                self.end()
             raise NcclError("the operation failed or was broken off")
+        self._unfinished.pop(id(work), None)
 
     def break_off(self) -> None:
-        if self._broken.is_set():
+        with self._lock:
+            if self._broken.is_set():
+                return
+            self._broken.set()
+        if not self.shrinks:
+            self._begin_abort()
             return
-        self._broken.set()
-        threading.Thread(target=self._abort, name="abort-nccl", daemon=True).start()
+        patience = threading.Timer(_HEIR_SECONDS, self._abort_unless_reserved)
+        patience.daemon = True
+        patience.start()
+
+    def reserve(self) -> bool:
+        """Leave the operations to a shrink. False: they are being ended already, or a shrink has failed."""
+        with self._lock:
+            self._is_reserved = self.shrinks and self._broken.is_set() and not self._is_ending
+            return self._is_reserved
+
+    def shrink(self, excluded: Sequence[int]) -> "Nccl":
+        """End the operations and return a communicator without these ranks, which have to be dead.
+
+        All others call it at the same time. Raises RuntimeError.
+        """
+        with self._lock:
+            self._is_ending = True
+        return Nccl(self.backend.shrink(list(excluded), _SHRINK_ABORT), shrinks=True)
+
+    def forget_operations(self) -> None:
+        """Release the tensors of the operations, which a shrink has ended."""
+        self._unfinished.clear()
+
+    def end(self) -> None:
+        """End all operations by an abort; ends the process if that never comes back."""
+        self.break_off()
+        self._begin_abort()
+        if not self._aborted.wait(_ABORT_SECONDS):
+            end_at_once("NCCL does not come back from an abort")
+        self._unfinished.clear()
 
     def drop(self) -> None:
         """Free the communicator, which may take long. No thread may be waiting in it."""
-        if not self._broken.is_set():
+        if self._broken.is_set():
+            self._begin_abort()
+        else:
             self.backend.shutdown()
+
+    def discard(self) -> None:
+        """Abort a communicator in which nothing was begun."""
+        self._broken.set()
+        self._begin_abort()
+
+    def _abort_unless_reserved(self) -> None:
+        if not self._is_reserved:
+            self._begin_abort()
+
+    def _begin_abort(self) -> None:
+        with self._lock:
+            self._is_ending = True
+            if self._is_aborting:
+                return
+            self._is_aborting = True
+        threading.Thread(target=self._abort, name="abort-nccl", daemon=True).start()
 
     def _abort(self) -> None:
         self.backend.abort()
@@ -119,19 +197,20 @@ def start_nccl(
     try:
         if make is None:
             _make_room(device)
-        nccl = Nccl((make or _process_group)(store, rank, size))
+        backend = (make or make_backend)(store, rank, size)
+        nccl = Nccl(backend, shrinks=nccl_recovery() == "shrink" and getattr(backend, "supports_shrinking", False))
     except RuntimeError as error:
         raise NcclError(_in_words(error)) from error
     connect = _Connect(nccl.backend, device)
     if not connect.over.wait(timeout_seconds):
         # The thread waits inside NCCL with the lock that an abort needs: neither may ever end.
-        nccl.break_off()
-        _leaked.append(nccl)
+        nccl.discard()
+        _leaked[:] = [*(each for each in _leaked if not each.is_aborted), nccl]
         if len(_leaked) > MOST_LEAKED:
             end_at_once(f"{len(_leaked)} connects of NCCL never ended")
         raise NcclError(f"NCCL did not connect {size} ranks within {timeout_seconds:g} s")
     if connect.error is not None:
-        nccl.break_off()
+        nccl.discard()
         raise NcclError(_in_words(connect.error)) from connect.error
     return nccl
 
@@ -172,10 +251,10 @@ def _in_words(error: Exception) -> str:
     return text
 
 
-def _process_group(store: Store, rank: int, size: int) -> Any:
+def make_backend(store: Store, rank: int, size: int) -> Any:
+    """Return torch's ProcessGroupNCCL, not connected yet. Raises ValueError where no GPU is."""
     from torch._C._distributed_c10d import ProcessGroupNCCL  # only torch for CUDA has it
 
-    warnings.filterwarnings("ignore", message=_DEPRECATED)
     options = ProcessGroupNCCL.Options()
     options.config.blocking = 0  # an init or an operation that cannot go on can be aborted
     options._timeout = timedelta(minutes=30)

@@ -21,7 +21,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -30,13 +30,16 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import AllreduceOptions, PrefixStore, ProcessGroupGloo, ReduceOp, Store
 
+from tidepool.env import nccl_recovery
 from tidepool.handshake import Gate, introduce
 from tidepool.json_sockets import tcp_sockets
 from tidepool.network_interfaces import with_port_hint
 from tidepool.socket_filters import refuse_callers
+from tidepool.torch.comm.child_process import maker
 from tidepool.torch.comm.job_store import JobStore
 from tidepool.torch.comm.meeting import ROUTES, Doors, Place, StorePlace, exchange_places, meet_at
 from tidepool.torch.comm.nccl import Nccl, NcclError, backend_for, device_name, start_nccl
+from tidepool.torch.comm.shrinking import Parent, excluded_ranks, offer, shrunk
 
 __all__ = ["CommunicationError", "Group", "make_group"]
 
@@ -49,6 +52,8 @@ LOOK = timedelta(seconds=0.5)
 #: A broken collective is released within milliseconds; one that is not released by then never will be.
 RELEASE_SECONDS = 2.0
 CONNECT_SECONDS = 10.0
+#: Limit of the orderly end of a communicator in a process that leaves.
+LEAVE_SECONDS = 5.0
 #: Time for a peer that connects to hand state over to send the token of the group, in a group without a secret.
 WORD_SECONDS = 10.0
 #: Longest pause of a rank that waits for state between two looks whether its group was broken off.
@@ -100,6 +105,8 @@ class Group:
     _connection: JobStore | None = None
     #: Words of a holder to joiners, about the state that they will receive; "": none.
     announcement: str = ""
+    #: Names of the members, by rank; empty off the cluster.
+    members: tuple[str, ...] = ()
 
     def enter(self, kind: str) -> None:
         """Note that this rank comes to a collective of all ranks. kind: in words that are the same on all of them."""
@@ -142,13 +149,13 @@ class Group:
         try:
             if self._nccl is not None and _on_gpu(arguments[0]):
                 with self.waiting():  # a launch may connect to peers first
-                    return _OnGpu(getattr(self._nccl.backend, operation)(*arguments))
+                    return _OnGpu(self._nccl.begin(operation, *arguments))
             return getattr(self._backend, operation)(*arguments)
         except RuntimeError as error:
             raise CommunicationError(str(error)) from error
 
     def wait(self, work: Any) -> None:
-        """Wait until an operation is over. Raises CommunicationError; nothing writes into its tensors then."""
+        """Wait until an operation is over. Raises CommunicationError: leave its tensors alone until the next group."""
         if work is None:
             return
         with self.waiting():
@@ -273,6 +280,14 @@ class Group:
         for _, connection in tcp_sockets():
             _shut_down_if_ours(connection, self._gloo_places)
 
+    def leave(self) -> None:
+        """Let the last data reach the peers, for a while, before this process ends. No thread may be waiting in it."""
+        if self._nccl is not None:
+            thread = threading.Thread(target=self._nccl.drop, name="leave-nccl", daemon=True)
+            thread.start()
+            thread.join(LEAVE_SECONDS)
+            self._nccl = None
+
     def drop(self, *, at_once: bool = False) -> None:
         """Destroy the group, most often in the background: it takes 20 to 40 ms. No thread may be waiting in it."""
         if self._listener is not None:
@@ -319,57 +334,72 @@ def make_group(
     timeout_seconds: float = 30.0,
     secret: str = "",
     announcement: str = "",
+    members: Sequence[str] = (),
+    previous: Group | None = None,
 ) -> Group:
     """Connect to the other members of a generation. Raises CommunicationError when they do not come in time.
 
     A group of one has no sockets. `prefix` must be unique to the generation: TCPStores are never cleaned.
     `device` is the model's. `secret`: the attempt's; "": a TCPStore listens at the store's address. announcement: what
-    this member tells all others; one at most tells something.
+    this member tells all others; one at most tells something. members: their names, by rank. previous: the group that
+    was broken off by a death; nothing writes into the tensors of its operations any more when this returns.
     """
+    group = Group(generation, rank, size, _secret=secret, members=tuple(members))
     if size == 1:
-        return Group(generation, rank, size)
+        _end_operations(previous)
+        return group
     place = StorePlace(store_address, store_port, secret, prefix)
     with ExitStack() as opened:
         try:
-            group = _connected(opened, place, address, generation, rank, size, device, timeout_seconds, announcement)
+            _connect(group, opened, place, address, device, timeout_seconds, announcement, previous)
         except (RuntimeError, OSError) as error:
             raise CommunicationError(with_port_hint(str(error))) from error
         opened.pop_all()
     return group
 
 
-def _connected(
+def _connect(
+    group: Group,
     opened: ExitStack,
     place: StorePlace,
     address: str,
-    generation: int,
-    rank: int,
-    size: int,
     device: torch.device,
     timeout_seconds: float,
     announcement: str,
-) -> Group:
-    """Return a group of several members. opened: takes what is to be closed if the group does not come about."""
-    timeout = timedelta(seconds=timeout_seconds)
-    store, connection = meet_at(place, timeout, opened)
+    previous: Group | None,
+) -> None:
+    """Connect a group of several members. opened: takes what is to be closed if the group does not come about."""
+    rank, size, timeout = group.rank, group.size, timedelta(seconds=timeout_seconds)
+    group.store, group._connection = store, _ = meet_at(place, timeout, opened)
     doors = Doors(address, opened)
     if announcement:
         store.set("announcement", announcement)
-    members = exchange_places(store, rank, size, doors.words(device_name(device)))
-    announced = store.get("announcement").decode() if store.check(["announcement"]) else ""
-    backend = _gloo(PrefixStore("gloo", store), rank, size, doors, timeout)
-    nccl = None
-    if backend_for([member.device for member in members]) == "nccl":
-        nccl = start_nccl(PrefixStore("nccl", store), rank, size, device, timeout_seconds)
+    parent = _parent(previous, group.members)
+    offer(store, rank, parent)
+    group._places = exchange_places(store, rank, size, doors.words(device_name(device)))
+    group.announcement = store.get("announcement").decode() if store.check(["announcement"]) else ""
+    group._backend = _gloo(PrefixStore("gloo", store), rank, size, doors, timeout)
+    if backend_for([member.device for member in group._places]) == "nccl":
+        group._nccl = shrunk(store, rank, size, parent) if parent else None
+        if group._nccl is None:
+            _end_operations(previous)
+            make = maker(place, timeout_seconds) if nccl_recovery() == "process" else None
+            group._nccl = start_nccl(PrefixStore("nccl", store), rank, size, device, timeout_seconds, make)
     doors.gloo.close()
-    return Group(
-        *(generation, rank, size, backend, nccl, members, doors.state),
-        _gloo_places=frozenset((member.address, member.gloo) for member in members),
-        store=store,
-        _secret=place.secret,
-        _connection=connection,
-        announcement=announced,
-    )
+    group._listener = doors.state
+    group._gloo_places = frozenset((member.address, member.gloo) for member in group._places)
+
+
+def _parent(previous: Group | None, members: Sequence[str]) -> Parent | None:
+    """Return the communicator of the group before, and which of its ranks have died."""
+    if previous is None or previous._nccl is None:
+        return None
+    return Parent(previous._nccl, previous.generation, excluded_ranks(previous.members, members))
+
+
+def _end_operations(previous: Group | None) -> None:
+    if previous is not None and previous._nccl is not None:
+        previous._nccl.end()
 
 
 def _gloo(store: Store, rank: int, size: int, doors: Doors, timeout: timedelta) -> ProcessGroupGloo:

@@ -240,7 +240,7 @@ class Reducer(ABC):
     def finish(self) -> None:
         """Launch what is left and wait until gradients, control block and buffers are summed.
 
-        Raises CommunicationError; nothing writes into the buckets any more when it does.
+        Raises CommunicationError: leave the buckets alone until the next group.
         """
         self._under_way = False
         self._overlaps = not self._has_portions

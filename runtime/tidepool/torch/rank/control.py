@@ -161,7 +161,7 @@ class Control(RankConnection):
 
         def work() -> None:
             try:
-                made: Group | CommunicationError = self._make_group(plan)
+                made: Group | CommunicationError = self._make_group(plan, self._active)
             except CommunicationError as error:
                 made = error
             with self.changed:
@@ -285,7 +285,8 @@ class Control(RankConnection):
             self.send(MemberMessage("prepared", plan.generation))
             self.changed.notify_all()
 
-    def _make_group(self, plan: GenerationPlan) -> Group:
+    def _make_group(self, plan: GenerationPlan, previous: Group | None = None) -> Group:
+        """previous: the group that a death has broken off."""
         rank = [member.member_id for member in plan.members].index(self._context.member_id)
         holders = [number for number, member in enumerate(plan.members) if member.holder]
         tells = rank in holders[:1] and len(holders) < len(plan.members)
@@ -300,6 +301,8 @@ class Control(RankConnection):
             device=self._device,
             secret=self._context.secret,
             announcement=self.announcement if tells else "",
+            members=[member.member_id for member in plan.members],
+            previous=previous,
         )
 
     def _abandon(self, generation: int) -> None:

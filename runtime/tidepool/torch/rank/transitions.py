@@ -236,6 +236,7 @@ class Transitions:
             return
         fault("switch", self.member_id)
         if prepared.group is None:
+            self.group.leave()
             self._control.send(MemberMessage("left", generation, self.state.position.step))
             raise RankReleased
         old = self.group
