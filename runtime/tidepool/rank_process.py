@@ -12,9 +12,7 @@ import site
 import socket
 import sys
 import threading
-import time
 import traceback
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -53,6 +51,7 @@ from tidepool.own_python import enter_own_python
 from tidepool.plain_groups import watch_group
 from tidepool.rank_exits import ERROR_FILE
 from tidepool.rank_logs import open_logs
+from tidepool.rank_niceness import yield_to_others
 from tidepool.recordings.recorder import Recorder
 from tidepool.requirement_files import projects_in
 from tidepool.script_modules import module_of
@@ -104,11 +103,6 @@ _micro_batch: tuple[str, int] | None = None
 _named_first: list[bool] = []
 #: Rank in the present group, of a script with a session.
 _rank: int | None = None
-#: Added to the niceness of ranks on virtual GPUs. They train on the processors that the control plane of a small
-#: installation runs on, would take all of them, and wait then for the answers that it has no time to give.
-_VIRTUAL_NICENESS = 5
-_AUTOGROUP = Path("/proc/self/autogroup")
-_AUTOGROUP_PATIENCE_SECONDS = 10.0
 _RUNTIME_ROOT = Path(__file__).resolve().parents[1]
 #: Their frames are ours, too: they call a function or a cell that came in a training.
 _CALLERS = {CALLER, *(str(_RUNTIME_ROOT / "tidepool" / name) for name in ("function_runner.py", "notebook_cells.py"))}
@@ -160,7 +154,7 @@ def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
     try:
         _leave_shim(start.shim_pid, {shim_socket.fileno(), *(start.log_writers or ())})
         if start.gpus is None:
-            _yield_to_others()
+            yield_to_others()
         _masks.append(Mask(start.secret_values))
         open_logs(start.context.log_dir, start.log_writers)
         _set_environment(start)
@@ -207,31 +201,6 @@ def _enter_gang(start: RankStart) -> None:
     if tracking.is_to_log(context.launch, os.environ):
         tracking.log_by_themselves()
     own_checkpoints.hook_libraries(context, _number(), int(os.environ.get("WORLD_SIZE", "1")))
-
-
-def _yield_to_others() -> None:
-    """Let everything else on this machine go first.
-
-    Where the kernel schedules by sessions (autogroups), the niceness of a process counts within its session only, and
-    a rank has one of its own: the session gets the same niceness.
-    """
-    os.nice(_VIRTUAL_NICENESS)
-    if _AUTOGROUP.exists():
-        threading.Thread(target=_make_session_nice, name="session-niceness", daemon=True).start()
-
-
-def _make_session_nice() -> None:
-    """The kernel lets one user do this once in a tenth of a second."""
-    deadline = time.monotonic() + _AUTOGROUP_PATIENCE_SECONDS
-    while True:
-        try:
-            _AUTOGROUP.write_text(str(_VIRTUAL_NICENESS))
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                warnings.warn("tidepool: the niceness of this rank's session could not be set", stacklevel=1)
-                return
-            time.sleep(0.1 + os.getpid() % 16 / 160)
 
 
 def _leave_shim(shim_pid: int, kept_descriptors: set[int]) -> None:
