@@ -94,7 +94,7 @@ def _new_user(person: Person, role: Role) -> User:
         raise NotAllowed(f"{person.provider_name} does not say who you are: tell an administrator.")
     user = create_user(_free_name(person), role)
     Identity.objects.create(user=user, provider=person.provider, subject=person.subject)
-    record_change(ACTOR, f"created at a log-in with {person.provider_name}", user, {})
+    record_change(ACTOR, f"created at a login with {person.provider_name}", user, {})
     return user
 
 

@@ -176,12 +176,12 @@ class Provider(OAuth2Mixin, OpenIDMixin, BaseApp):  # type: ignore[misc]
     def _refuse_foreign(self, kept: Mapping[str, str], answer: Mapping[str, str]) -> None:
         name = self.config.name
         if not constant_time_compare(kept["state"], answer.get("state", "")):
-            raise NotAllowed(f"This browser has begun another log-in since then: log in with {name} again.")
+            raise NotAllowed(f"This browser has begun another login since then: log in with {name} again.")
         if answer.get("iss", self.config.issuer) != self.config.issuer:
             raise NotAllowed(f"The answer is not from {name}: log in again.")
         if error := answer.get("error"):
             said = shown_text(answer.get("error_description") or error)[:300]
-            raise NotAllowed(f"{name} has refused the log-in ({said}): log in again, or ask its administrators.")
+            raise NotAllowed(f"{name} has refused the login ({said}): log in again, or ask its administrators.")
         if not answer.get("code"):
             raise NotAllowed(f"The answer of {name} has no code: log in again.")
 

@@ -87,7 +87,7 @@ def oidc_logout(request: HttpRequest) -> HttpResponse:
 def _config() -> OidcConfig:
     config: OidcConfig | None = settings.OIDC
     if config is None:
-        raise UserError("This site has no provider for log-in: log in with a user name and a password.")
+        raise UserError("This site has no provider for logins: log in with a user name and a password.")
     return config
 
 
@@ -96,6 +96,6 @@ def _kept(request: HttpRequest) -> dict[str, str]:
         kept: dict[str, str] = signing.loads(request.COOKIES.get(_COOKIE, ""), salt=_SALT, max_age=_MINUTES * 60)
     except signing.BadSignature:
         raise NotAllowed(
-            f"This browser has not begun a log-in in the last {_MINUTES} minutes: log in again, in one go."
+            f"This browser has not begun a login in the last {_MINUTES} minutes: log in again, in one go."
         ) from None
     return kept

@@ -1,4 +1,4 @@
-"""Let a person of the organization's provider or directory log in as a user who is here already."""
+"""Let a person of the organization's provider or directory log in as a user of this site."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ __all__ = ["Command"]
 
 
 class Command(BaseCommand):
-    help = "Let a person of the OpenID provider, or of the LDAP directory, log in as a user who is here already."
+    help = "Let a person of the OpenID provider, or of the LDAP directory, log in as a user of this site."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("username", help="Name of the user here.")

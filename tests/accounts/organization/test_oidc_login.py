@@ -45,7 +45,7 @@ FAULTS_OF_TOKENS = (
 )
 #: Mistake of the provider -> status and sentence of the page.
 FAULTS_OF_PROVIDERS = (
-    ("denied", 403, "Acme has refused the log-in (The person said &lt;b&gt;no&lt;/b&gt;.): log in again, or"),
+    ("denied", 403, "Acme has refused the login (The person said &lt;b&gt;no&lt;/b&gt;.): log in again, or"),
     ("another issuer's answer", 403, "The answer is not from Acme: log in again."),
     ("another issuer's description", 503, "Acme gives no answer that this site understands: tell an administrator."),
     ("description without an address", 503, "Acme gives no answer that this site understands"),
@@ -90,7 +90,7 @@ def test_a_person_logs_in_and_gets_to_the_page_that_was_asked_for(provider: Runn
     entry = AuditEntry.objects.get(kind="user")
     assert (entry.actor, entry.verb, entry.after) == (
         "Tidepool",
-        "created at a log-in with Acme",
+        "created at a login with Acme",
         {"role": "data scientist", "state": "active"},
     )
 
@@ -252,8 +252,8 @@ def test_another_browser_cannot_finish_a_log_in(provider: RunningProvider, brows
     with_another = victim.get(back)
 
     assert without.status_code == with_another.status_code == 403
-    assert alert(without) == "This browser has not begun a log-in in the last 10 minutes: log in again, in one go."
-    assert alert(with_another) == "This browser has begun another log-in since then: log in with Acme again."
+    assert alert(without) == "This browser has not begun a login in the last 10 minutes: log in again, in one go."
+    assert alert(with_another) == "This browser has begun another login since then: log in with Acme again."
     assert not User.objects.exists()
 
 
@@ -333,8 +333,8 @@ def test_the_last_administrator_with_a_password_is_not_demoted(provider: Running
 @pytest.mark.parametrize(
     ("address", "sentence"),
     [
-        ("/login/oidc/", "This site has no provider for log-in: log in with a user name and a password."),
-        ("/login/oidc/callback/?code=1&state=2", "This site has no provider for log-in"),
+        ("/login/oidc/", "This site has no provider for logins: log in with a user name and a password."),
+        ("/login/oidc/callback/?code=1&state=2", "This site has no provider for logins"),
     ],
 )
 def test_a_site_without_a_provider_says_so(client: Any, address: str, sentence: str) -> None:
