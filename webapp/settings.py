@@ -35,11 +35,10 @@ TIDEPOOL_MODEL_ROOTS = _environment.folders("TIDEPOOL_MODEL_ROOTS", TIDEPOOL_HOM
 TIDEPOOL_RESULTS_ROOT = TIDEPOOL_HOME / "results"
 #: File in which `manage.py up` stores the address and password of its broker.
 EMBEDDED_BROKER_FILE = TIDEPOOL_HOME / "run" / "broker-url"
-BROKER_IS_EMBEDDED = not _environment.text("TIDEPOOL_BROKER_URL", "")
-TIDEPOOL_BROKER_URL = _environment.own_broker_url(
-    "TIDEPOOL_BROKER_URL",
-    embedded_broker_url(EMBEDDED_BROKER_FILE, TIDEPOOL_HOME / "run" / "broker.sock"),
-)
+_embedded_broker = embedded_broker_url(EMBEDDED_BROKER_FILE, TIDEPOOL_HOME / "run" / "broker.sock")
+#: Whether the broker is that of `manage.py up`, which names the file above to its processes.
+BROKER_IS_EMBEDDED = _environment.text("TIDEPOOL_BROKER_URL", _embedded_broker) == _embedded_broker
+TIDEPOOL_BROKER_URL = _environment.own_broker_url("TIDEPOOL_BROKER_URL", _embedded_broker)
 #: Address of the broker with a user who may administer users, one for each host. See `workers.broker_users`.
 TIDEPOOL_BROKER_REGISTRAR_URL = _environment.own_broker_url("TIDEPOOL_BROKER_REGISTRAR_URL", TIDEPOOL_BROKER_URL)
 #: Address of the broker for a host that joins; "": no host may join.

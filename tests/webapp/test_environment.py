@@ -1,6 +1,9 @@
 """Settings come from the environment; what does not fit is refused in one sentence."""
 
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,3 +98,15 @@ def test_secrets_come_from_files(tmp_path):
 def test_a_secret_that_cannot_be_had_is_refused_by_name(given):
     with pytest.raises(ImproperlyConfigured, match=r"^X_FILE .*\.$"):
         with_secrets(given, ["X_FILE"])
+
+
+@pytest.mark.parametrize("is_embedded", [True, False])
+def test_the_processes_of_up_know_that_its_broker_is_theirs(tmp_path: Path, is_embedded: bool) -> None:
+    embedded, own = tmp_path / "run" / "broker-url", tmp_path / "own-broker-url"
+    embedded.parent.mkdir()
+    embedded.write_text("redis+socket://:secret@/somewhere/broker.sock?virtual_host=0")
+    own.write_text("redis://:secret@broker.example.org:6379/0")
+    names = {"TIDEPOOL_HOME": str(tmp_path), "TIDEPOOL_BROKER_URL_FILE": str(embedded if is_embedded else own)}
+    words = "from webapp import settings; print(settings.BROKER_IS_EMBEDDED)"
+    ran = subprocess.run([sys.executable, "-c", words], env={**os.environ, **names}, capture_output=True, text=True)
+    assert ran.stdout.strip() == str(is_embedded), ran.stderr
