@@ -24,7 +24,7 @@ _last_option = click.option("--last", is_flag=True, help="Show what was recorded
 
 def _out_option(what: str) -> Callable[..., Callable[..., None]]:
     return click.option(
-        "-o", "--out", type=click.Path(dir_okay=False, path_type=Path), default=None, help=f"File to write {what} to."
+        "-o", "--out", type=click.Path(dir_okay=False, path_type=Path), default=None, help=f"File for {what}."
     )
 
 
@@ -32,7 +32,7 @@ def _out_option(what: str) -> Callable[..., Callable[..., None]]:
 @job_argument
 @_rank_option
 @click.option("--seconds", type=click.IntRange(5, 60), default=10, show_default=True, help="Time of recording.")
-@_out_option("the flame graph to, in speedscope's form,")
+@_out_option("the flame graph, in speedscope's form")
 @_last_option
 @json_option
 @click.pass_obj
