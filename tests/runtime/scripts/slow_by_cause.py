@@ -48,10 +48,11 @@ class Descent(torch.optim.SGD):
 
 
 class Counter:
-    """State whose copy takes long."""
+    """State whose copy takes long, once no rank joins any more: those who join compare it, too."""
 
     def state_dict(self):
-        slow("checkpoint")
+        if sums:
+            slow("checkpoint")
         return {}
 
     def load_state_dict(self, state):
