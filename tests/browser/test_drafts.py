@@ -14,12 +14,14 @@ from tests.browser.conftest import log_in
 from tests.scene import PASSWORD, Scene, user_who_can_log_in
 from tests.sitemap import addresses, staff_addresses
 
-#: Script that defines `forms()`: the forms that post and have a field to fill in; `state(form)`: their fields' values.
+#: Script that defines `forms()`: the forms that post, keep drafts and have a field to fill in; `state(form)`: their
+#: fields' values.
 FUNCTIONS = """
     const skipped = ["hidden", "password", "file", "submit", "button"];
     const fields = (form) => [...form.elements].filter(({ name, type }) => name && !skipped.includes(type));
     const forms = () => [...document.forms].filter((form) =>
-        form.getAttribute("method")?.toLowerCase() === "post" && fields(form).length);
+        form.getAttribute("method")?.toLowerCase() === "post" && fields(form).length
+        && !("keepsNoDraft" in form.dataset));
     const kind = (form) => [form.getAttribute("action") ?? location.pathname, ...fields(form).map(({ name }) => name)];
     const value = (field) => ["checkbox", "radio"].includes(field.type) ? field.checked
         : field.options ? [...field.selectedOptions].map(({ value }) => value) : field.value;
