@@ -65,9 +65,9 @@ def test_a_change_is_foreseen_applied_and_taken_back(
     row = admin.locator("#preview tbody tr").filter(has_text="T1 digits-cnn")
     expect(row).to_contain_text("stops for now")
     assert InstanceGroup.objects.get().policy == "fairshare"
-    admin.get_by_label("Weight").fill("0")
+    admin.get_by_label("Weight", exact=True).fill("0")
     expect(admin.locator("#id_weight_error")).to_contain_text("set a quota or a weight")
-    admin.get_by_label("Weight").fill("2")
+    admin.get_by_label("Weight", exact=True).fill("2")
     expect(admin.locator("#preview").get_by_text("weight from 1 to 2")).to_be_visible()
     assert admin.evaluate("document.documentElement.scrollWidth") <= width
     admin.get_by_role("button", name="Apply").click()

@@ -153,7 +153,7 @@ def test_a_log_is_followed_as_it_is_written(page: Page, scene: Scene, results: N
 def test_scrolling_up_pauses_and_reads_back_in_constant_memory(page: Page, scene: Scene, results: None) -> None:
     write_log(scene.first, 0, "".join(f"line {number} {'x' * 60}\n" for number in range(1, 12_001)))
     open_job(page, scene.first, "#logs")
-    page.get_by_label("Rank", exact=True).select_option(label="rank 0 (gpu-host-1.0.1)")
+    page.get_by_role("combobox", name="Rank", exact=True).select_option(label="rank 0 (gpu-host-1.0.1)")
     page.get_by_label("Stream").select_option("stdout")
     log, lines = page.get_by_role("log", name="Log"), page.locator("#log-text .log-line")
     expect(log).to_contain_text("line 12000 ")
@@ -185,7 +185,7 @@ def test_scrolling_while_another_log_loads_leaves_that_one_followed(page: Page, 
     second = Rank.objects.filter(job=scene.first).order_by("id")[1]
     held: list[Route] = []
     page.route("**/logs/lines/**", lambda route: held.append(route))
-    page.get_by_label("Rank", exact=True).select_option(f"1/{second.member_id}")
+    page.get_by_role("combobox", name="Rank", exact=True).select_option(f"1/{second.member_id}")
     expect(page.get_by_role("link", name="Download this log")).to_be_visible()
     box.evaluate("box => new Promise(done => { box.onscroll = done; box.scrollTop = 0; })")
     for route in held:

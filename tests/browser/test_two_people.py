@@ -84,19 +84,19 @@ def test_two_administrators_change_a_group(scene: Scene, carols: Page, other: Pa
     address = f"/instance-groups/{scene.first.instance_group_id}/change/"
     for each in (carols, other):
         each.goto(address)
-    other.get_by_label("Weight").fill("7")
+    other.get_by_label("Weight", exact=True).fill("7")
     other.get_by_label("Description").fill("theirs")
     saved(other, "Apply")
     expect(other.locator("#main").get_by_text("Changed:")).to_be_visible()
 
-    carols.get_by_label("Weight").fill("3")
+    carols.get_by_label("Weight", exact=True).fill("3")
     carols.get_by_label("Quota").fill("4")
     expect(carols.locator("#id_weight_error")).to_have_text("dave changed this to 7 meanwhile.")
     saved(carols, "Apply")
     conflict = carols.locator("#clashes")
     expect(conflict.get_by_role("listitem")).to_have_count(1)
     expect(conflict.get_by_role("listitem")).to_contain_text("dave")
-    expect(carols.get_by_label("Weight")).to_have_value("3")
+    expect(carols.get_by_label("Weight", exact=True)).to_have_value("3")
     expect(carols.get_by_label("Quota")).to_have_value("4")
     expect(carols.get_by_label("Description")).to_have_value("theirs")
     saved(carols, "Apply")
@@ -110,15 +110,15 @@ def test_an_entry_that_a_reload_shows_again_still_knows_what_it_was_based_on(
 ) -> None:
     address = f"/instance-groups/{scene.first.instance_group_id}/change/"
     carols.goto(address)
-    carols.get_by_label("Weight").fill("3")
+    carols.get_by_label("Weight", exact=True).fill("3")
     other.goto(address)
-    other.get_by_label("Weight").fill("7")
+    other.get_by_label("Weight", exact=True).fill("7")
     other.get_by_label("Quota").fill("2")
     saved(other, "Apply")
     expect(other.locator("#main").get_by_text("Changed:")).to_be_visible()
 
     carols.reload()
-    expect(carols.get_by_label("Weight")).to_have_value("3")
+    expect(carols.get_by_label("Weight", exact=True)).to_have_value("3")
     expect(carols.get_by_label("Quota")).to_have_value("2")
     saved(carols, "Apply")
     expect(carols.locator("#clashes li")).to_have_count(1)
