@@ -189,7 +189,8 @@ def test_executors_get_no_database_and_nothing_of_the_pool_but_data_and_results(
     inside = {path.removeprefix("/home/tidepool/pool/") for path in mounts if path.startswith("/home/tidepool")}
     assert inside == {"data", "results", "run"}
     assert mounts["/home/tidepool/pool/data"]["readOnly"] is True
-    assert {each["name"] for each in executor["env"]} == {"NODE_NAME", "NODE_ADDRESS", "TIDEPOOL_ALIVE_FILE"}
+    given = {each["name"] for each in executor["env"]}
+    assert given == {"NODE_NAME", "NODE_ADDRESS", "TIDEPOOL_ALIVE_FILE", "TIDEPOOL_PORTS"}
     assert "envFrom" not in executor
 
 
