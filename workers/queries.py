@@ -144,7 +144,7 @@ class HostOffer:
 
     name: str
     slots: int
-    #: What each of them stands for; None: unknown.
+    #: Cores and memory of each; None: unknown.
     share: Share | None
 
 

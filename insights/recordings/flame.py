@@ -25,7 +25,7 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 @dataclass(frozen=True)
 class FlameFunction:
     name: str
-    place: Annotated[str, "Its file and first line."]
+    place: Annotated[str, "File and first line of the function."]
     is_own: Annotated[bool, "Whether it is of the script's own code."]
     self_share: Annotated[float, "Fraction of the samples in which the thread was in the function itself, 0 to 1."]
     total_share: Annotated[float, "... or in a function that it has called."]
@@ -35,7 +35,7 @@ class FlameFunction:
 class Flame:
     number: Annotated[int, "Number of the request; 0: there was none."]
     state: Annotated[RecordingState, "recording: the rank has not answered yet. failed: see `text`."]
-    text: Annotated[str, "What the main thread does most, or why there is no flame graph."]
+    text: Annotated[str, "The main thread's longest activity, or the reason why there is no flame graph."]
     rank: Annotated[int | None, "Rank that was recorded."]
     member_id: str
     seconds: Annotated[float, "Time of recording; before the answer, the requested one."]

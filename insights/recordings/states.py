@@ -41,7 +41,7 @@ class Recorded(NamedTuple):
     state: RecordingState
     #: Sentence on why there is no recording; "": there is one, or it is not over.
     problem: str
-    #: None unless the state is `recorded`.
+    #: Answer of the rank; None unless the state is `recorded`.
     answer: FlameAnswer | TraceAnswer | None
 
 

@@ -26,7 +26,7 @@ class TraceOperator:
 class StepTrace:
     number: Annotated[int, "Number of the request; 0: there was none."]
     state: Annotated[RecordingState, "recording: the rank has not answered yet. failed: see `text`."]
-    text: Annotated[str, "How busy processor and GPU were, or why there is no trace."]
+    text: Annotated[str, "Use of processor and GPU, or the reason why there is no trace."]
     rank: Annotated[int | None, "Rank that was recorded."]
     member_id: str
     steps: Annotated[int, "Recorded steps; before the answer, the requested ones."]

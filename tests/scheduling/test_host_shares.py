@@ -21,7 +21,7 @@ from tests.scheduling.oracle.clusters import PlayedCluster, random_cluster
 from tests.scheduling.oracle.rules import CYCLES_TO_REST
 
 GIB = 1024**3
-#: What a slot stands for.
+#: Cores and memory of a slot.
 SHARE = Share(8, 32 * GIB)
 
 

@@ -16,7 +16,7 @@ class FlameFunction:
     """`FlameFunctionOutput` of the REST API."""
 
     name: str = ""
-    #: Its file and first line.
+    #: File and first line of the function.
     place: str = ""
     #: Whether it is of the script's own code.
     is_own: bool = False
@@ -34,7 +34,7 @@ class Flame:
     number: int = 0
     #: recording: the rank has not answered yet. failed: see `text`. Values: none, recording, recorded, failed.
     state: str = ""
-    #: What the main thread does most, or why there is no flame graph.
+    #: The main thread's longest activity, or the reason why there is no flame graph.
     text: str = ""
     #: Rank that was recorded.
     rank: int | None = None
@@ -71,7 +71,7 @@ class StepTrace:
     number: int = 0
     #: recording: the rank has not answered yet. failed: see `text`. Values: none, recording, recorded, failed.
     state: str = ""
-    #: How busy processor and GPU were, or why there is no trace.
+    #: Use of processor and GPU, or the reason why there is no trace.
     text: str = ""
     #: Rank that was recorded.
     rank: int | None = None

@@ -88,7 +88,7 @@ def _hold_namespace(waiting: int, ready: int) -> None:
     try:
         os.close(waiting)
         kernel.unshare(kernel.NEW_USER)
-        # Its number as /proc counts, which is that of the host here.
+        # The process's number as /proc counts, which is that of the host here.
         os.write(ready, os.readlink("/proc/self").encode())
         signal.pause()
     finally:

@@ -124,7 +124,7 @@ def test_a_host_that_sends_a_gigabyte_is_cut_off_and_delays_no_other() -> None:
             bad.sendall(f"*3\r\n$5\r\nLPUSH\r\n${len(queue)}\r\n{queue}\r\n${length}\r\n".encode())
             assert bad.recv(1024).startswith(b"-ERR Protocol error: invalid bulk length")
             assert bad.recv(1024) == b"", "the broker has closed the connection"
-        # What is just short enough for the broker is too large for the intake.
+        # A message that is just short enough for the broker is too large for the intake.
         connect().lpush(queue, b" " * (2 * MESSAGE_BYTES))
         connect().lpush(queue, message(REPORT, good.report()))
         store(batch_of(take_messages(1)), SteadyHosts())

@@ -91,11 +91,11 @@ def test_a_training_is_a_user_of_its_own_without_any_right(host: Host, tmp_path:
     assert (found["root"], found["child"], found["name"]) == ("PermissionError", "70003", "alice")
     assert host.last is not None
     assert host.last.facts.isolation == "separate"
-    # It sees its own processes, and the host tells the host's numbers.
+    # The training sees its own processes, and the host tells the host's numbers.
     assert 1 < found["pid"] < 100
     assert set(found["processes"]) <= set(range(1, 100))
     assert ended.data["pid"] != found["pid"]
-    # What it has written is the service's own, and closed to other users.
+    # Files of the training are the service's own, and closed to other users.
     files = [tmp_path / "attempt-1" / name for name in ("mine", "folder/inner", "told.json")]
     assert {(each.stat().st_uid, each.stat().st_gid) for each in files} == {(os.getuid(), os.getgid())}
     assert end_as(70004, lambda: (tmp_path / "attempt-1" / "mine").open("a").close()) == "PermissionError"

@@ -33,7 +33,7 @@ while count < options.goal and not told:
             file.write(f"{count}\n")
     time.sleep(0.1)
 if told and is_first:
-    # As long as a large model takes.
+    # Time that a large model takes.
     time.sleep(options.save_seconds)
     beside = SAVED.with_suffix(".new")
     beside.write_text(json.dumps({"count": count, "at": time.time()}))
