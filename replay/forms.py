@@ -17,7 +17,7 @@ __all__ = ["MomentForm", "WhatIfForm"]
 
 _OWN = "own"
 _WINDOWS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
-_POLICY, _QUOTA = "policy-", "quota-"
+_POLICY, _WEIGHTS, _QUOTA = "policy-", "weights-", "quota-"
 _UNCHANGED = "Unchanged"
 #: Help text without JavaScript; static/js/pages/what_if.js converts to the viewer's zone and replaces it.
 _ZONE = "In UTC."
@@ -78,13 +78,19 @@ class WhatIfForm(forms.Form):
                 required=False,
                 choices=[("", _UNCHANGED), *((name, label) for name, (label, _) in _POLICIES.items())],
             )
+            self.fields[f"{_WEIGHTS}{group.pk}"] = forms.CharField(
+                label=f"GPU weights in {group.name}", required=False,
+                widget=forms.TextInput({"placeholder": group.gpu_weights or "A100=4, T4=1"}),
+                help_text="For a fair share. Empty: unchanged.",
+            )  # fmt: skip
             self.fields[f"{_QUOTA}{group.pk}"] = forms.IntegerField(
                 label=f"Quota of {group.name}", required=False, min_value=0
             )
 
     @property
-    def group_fields(self) -> list[tuple[Any, Any]]:
-        return [(self[f"{_POLICY}{group.pk}"], self[f"{_QUOTA}{group.pk}"]) for group in self.group_rows]
+    def group_fields(self) -> list[list[Any]]:
+        """The fields of each group."""
+        return [[self[f"{kind}{group.pk}"] for kind in (_POLICY, _WEIGHTS, _QUOTA)] for group in self.group_rows]
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or {}
@@ -104,6 +110,8 @@ class WhatIfForm(forms.Form):
             rules: dict[str, Any] = {}
             if policy := given[f"{_POLICY}{group.pk}"]:
                 rules |= _POLICIES[policy][1]
+            if weights := given[f"{_WEIGHTS}{group.pk}"]:
+                rules["gpu_weights"] = weights
             if (quota := given[f"{_QUOTA}{group.pk}"]) is not None:
                 rules["quota"] = quota
             if rules:

@@ -50,11 +50,13 @@ def test_a_replay_is_started_run_and_shown(page: Page, scene: Scene) -> None:
     page.get_by_role("link", name="What if").click()
     page.get_by_label("Period", exact=True).select_option("Last hour")
     page.get_by_label("Policy of sig-elastic").select_option("Goodput: early ends")
+    page.get_by_label("GPU weights in sig-elastic").fill("A100=4,T4=1")
     page.get_by_label("GPUs in the pool").fill("16")
     page.get_by_role("button", name="Replay", exact=True).click()
     expect(page.locator("#replay-progress")).to_contain_text("Waiting")
     replay = Replay.objects.exclude(pk=scene.replay.pk).get()
-    assert replay.alternative["groups"]["sig-elastic"]["policy"] == "goodput"
+    rules = replay.alternative["groups"]["sig-elastic"]
+    assert (rules["policy"], rules["gpu_weights"]) == ("goodput", "A100=4, T4=1")
     ReplayWorker().run_next(threading.Event())
     expect(page.locator("#text")).to_contain_text("in the average completion time")
     expect(page.locator(".main-svg").first).to_be_visible()
