@@ -1,6 +1,7 @@
 """The statuses that the API's description names, for whatever a test's client is answered."""
 
 from functools import cache
+from threading import Lock
 from typing import Any
 from unittest.mock import patch
 
@@ -11,6 +12,9 @@ from drf_spectacular.generators import SchemaGenerator
 
 SERVER_ERRORS = 500
 
+#: Held while the API is described: drf-spectacular loads its extensions meanwhile, which two threads cannot at once.
+_describing = Lock()
+
 __all__ = ["refuse_what_is_not_described"]
 
 
@@ -19,7 +23,9 @@ def refuse_what_is_not_described(request: HttpRequest, response: HttpResponseBas
     match = request.resolver_match
     if match is None or match.namespaces not in (["api"], ["wmla"]) or response.status_code >= SERVER_ERRORS:
         return
-    named = _statuses().get((match.route, request.method or ""))
+    with _describing:
+        statuses = _statuses()
+    named = statuses.get((match.route, request.method or ""))
     assert named is None or str(response.status_code) in named, (
         f"{request.method} {match.route} answers {response.status_code}, which core/schema.py does not name"
     )

@@ -1,7 +1,8 @@
 """`/api/v1/`: joins the apps' endpoints."""
 
 from functools import cache
-from typing import Any
+from threading import Lock
+from typing import Any, ClassVar
 
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from drf_spectacular.generators import SchemaGenerator
@@ -47,8 +48,12 @@ class Search(GenericAPIView[Any]):
 class _Described(SchemaGenerator):
     """Describes the API once per process: it takes seconds, and is the same for all."""
 
+    #: Held meanwhile: drf-spectacular loads its extensions, which two threads cannot at once.
+    _describing: ClassVar = Lock()
+
     def get_schema(self, request: Request | None = None, public: bool = False) -> Any:
-        return _description(public)
+        with self._describing:
+            return _description(public)
 
 
 @cache

@@ -102,7 +102,7 @@ def remove_host(name: str, actor: Actor) -> None:
     refuse_removal(host)
     boot = host.boot if host.state == Host.State.DRAINING else ""
     known = Host.objects.filter(pk=host.pk, state=host.state, removed_at=None)
-    write_host_states(known, Host.State.OFFLINE, removed_at=timezone.now(), removed_boot=boot)
+    write_host_states(known, Host.State.OFFLINE, removed_at=timezone.now(), removed_boot=boot, joined_at=None)
     expel(host)
     audit(actor, "removed", kind="host", key=host.pk, name=name, before={"state": host.state})
 

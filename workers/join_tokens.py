@@ -1,6 +1,7 @@
 """Join tokens: an administrator creates one, and a machine exchanges it for the configuration of an executor."""
 
 import hashlib
+import math
 import os
 import secrets
 from collections.abc import Sequence
@@ -37,6 +38,8 @@ __all__ = [
 
 MOST_HOSTS = 1000
 MOST_HOURS = 24 * 30
+#: Seconds that an executor has from the exchange of its token to its first report. Its name is taken meanwhile.
+_START_SECONDS = 120
 #: File in the folder of results with a random mark: equal marks mean the same folder.
 _MARK = ".tidepool"
 
@@ -122,7 +125,7 @@ def redeem(token: str, host: str, address: str = "", *, own_user: bool = False) 
     if why := JoinLimits(row.names, row.networks).why_refused(host, address):
         raise NotAllowed(why, code="join_token")
     enroll_host(host, f"join token {row.pk}")
-    _refuse_name_in_use(host)
+    _take_name(host)
     invitation = Invitation(
         host=host,
         key=new_key(host),
@@ -138,14 +141,33 @@ def redeem(token: str, host: str, address: str = "", *, own_user: bool = False) 
     return invitation
 
 
-def _refuse_name_in_use(host: str) -> None:
-    since = timezone.now() - timedelta(seconds=settings.TIDEPOOL_LEASE_SECONDS)
-    if Host.objects.exclude(state=Host.State.OFFLINE).filter(name=host, last_report_at__gt=since).exists():
-        raise Conflict(
-            f"A host named {host} is already reporting: choose another name, or stop its executor first.",
-            code="name_taken",
-            fields={"host": ["This name is taken."]},
-        )
+def _take_name(host: str) -> None:
+    """Give the name to the caller. Raises Conflict while another executor has it, or has just joined to start with it.
+
+    The host's row is locked until the caller's transaction ends, so of several that join at once, one gets the name.
+    """
+    now = timezone.now()
+    row = Host.objects.select_for_update().get(name=host)
+    reported = row.last_report_at
+    if (
+        row.state != Host.State.OFFLINE
+        and reported
+        and reported > now - timedelta(seconds=settings.TIDEPOOL_LEASE_SECONDS)
+    ):
+        raise _name_taken(f"A host named {host} is already reporting: choose another name, or stop its executor first.")
+    joined = row.joined_at
+    if joined and (reported is None or reported < joined):
+        left = math.ceil(_START_SECONDS - (now - joined).total_seconds())
+        if left > 0:
+            raise _name_taken(
+                f"A host named {host} has just joined, and starts: choose another name, or try again in {left} s if "
+                "its executor did not start."
+            )
+    Host.objects.filter(pk=row.pk).update(joined_at=now)
+
+
+def _name_taken(sentence: str) -> Conflict:
+    return Conflict(sentence, code="name_taken", fields={"host": ["This name is taken."]})
 
 
 def _broker_url(host: str, own_user: bool) -> str:

@@ -89,6 +89,8 @@ class Host(models.Model):
     key_number = models.PositiveIntegerField(default=0, db_default=0)
     #: Number of the newest start of its executor that has sent a signed report.
     key_boot = models.PositiveBigIntegerField(default=0, db_default=0)
+    #: Time at which a join token was exchanged for its present key; None: never, or it was removed since.
+    joined_at = models.DateTimeField(null=True)
     #: Whether it has a user of the broker for itself, see `workers.broker_users`; False: it shares one with others.
     own_broker_user = models.BooleanField(default=False, db_default=False)
     #: Revision of the newest desired state, and of the newest one that the executor has applied.

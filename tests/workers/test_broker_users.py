@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from core.errors import Conflict
@@ -199,7 +200,7 @@ def test_a_removed_host_is_out_at_once_and_in_again_once_restored(
 
 def test_joining_again_ends_what_knows_the_former_password(broker: Broker, carol: Any) -> None:
     [before] = joined(carol, "gpu-1")
-    Host.objects.update(last_report_at=None)
+    Host.objects.update(last_report_at=timezone.now(), state=Host.State.OFFLINE)
     [after] = joined(carol, "gpu-1")
     assert (is_let_in(before), is_let_in(after)) == (False, True)
 

@@ -1,17 +1,22 @@
 """A machine becomes a host by a token: how it is made, used up, withdrawn and refused."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from io import StringIO
+from threading import Barrier
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.utils import timezone
 from rest_framework.test import APIClient
 
 from core.errors import Conflict, NotAllowed, UserError
 from core.models import AuditEntry
 from tests.factories import HostFactory
+from workers.actions import remove_host
+from workers.executor.join import KEY_FILE, Joined, JoinError, Place, join
 from workers.host_keys import host_key
 from workers.join_tokens import create_join_token, redeem
 from workers.models import Host, JoinToken
@@ -86,6 +91,54 @@ def test_a_name_that_reports_is_taken_until_that_host_is_silent(carol):
     assert refusal.value.code == "name_taken"
     Host.objects.update(last_report_at=timezone.now() - timedelta(hours=1))
     redeem(token, "gpu-1")
+
+
+def test_a_name_that_has_just_joined_is_taken_until_it_is_removed_or_never_reports(carol):
+    token, _ = create_join_token(carol, hosts=3)
+    redeem(token, "gpu-1")
+    with pytest.raises(Conflict, match=r"gpu-1 has just joined.*try again in 1[12]\d s") as refusal:
+        redeem(token, "gpu-1")
+    assert refusal.value.code == "name_taken"
+    assert Host.objects.get().key_number == 1, "the first one's key is still good"
+    assert JoinToken.objects.get().hosts_left == 2
+    remove_host("gpu-1", carol)
+    redeem(token, "gpu-1")
+    Host.objects.update(joined_at=timezone.now() - timedelta(seconds=121))
+    redeem(token, "gpu-1")
+
+
+def test_an_executor_that_has_reported_and_stopped_may_join_at_once(carol):
+    token, _ = create_join_token(carol, hosts=2)
+    redeem(token, "gpu-1")
+    Host.objects.update(last_report_at=timezone.now(), state=Host.State.OFFLINE)
+    redeem(token, "gpu-1")
+
+
+@pytest.mark.services
+@pytest.mark.django_db(transaction=True)
+def test_of_two_machines_that_join_at_once_by_one_name_the_later_is_refused(carol, live_server, tmp_path, monkeypatch):
+    """Each machine has a token of its own, so only the name keeps them apart."""
+    monkeypatch.setattr("workers.broker_users.problem", lambda: "has no users of its own")
+    for number in range(10):
+        name = f"gpu-{number}"
+        at_once = Barrier(2)
+
+        def join_as(machine: str, name: str = name, at_once: Barrier = at_once) -> Joined | JoinError:
+            token, _ = create_join_token("carol")
+            connection.close()
+            at_once.wait(timeout=60)
+            try:
+                return join(live_server.url, token, Place(tmp_path / machine, name))
+            except JoinError as error:
+                return error
+
+        with ThreadPoolExecutor(2) as machines:
+            answers = list(machines.map(join_as, ["a", "b"]))
+        (refusal,) = [answer for answer in answers if isinstance(answer, JoinError)]
+        assert str(refusal).startswith(f"A host named {name} has just joined, and starts: ")
+        winner = "ab"[answers.index(refusal) - 1]
+        assert (tmp_path / winner / "run" / name / KEY_FILE).read_text() == host_key(name, 1)
+        assert Host.objects.get(name=name).key_number == 1
 
 
 def test_nothing_is_made_while_the_site_knows_no_broker_for_others(carol, settings):
