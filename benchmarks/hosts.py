@@ -17,7 +17,6 @@ handshake that stops it is timed with the right secret.
 """
 
 import os
-import shutil
 import socket
 import sys
 import time
@@ -90,14 +89,12 @@ def strangers() -> tuple[int, list[float]]:
 def submissions(count: int) -> list[float]:
     """Seconds from each submission until its training is RUNNING, one after the other's end."""
     with running_machines(SIZE) as network, running_site(network) as site:
-        token = site.manage("join_token", "--url", site.url, "--hosts", str(SIZE)).split("--token ")[1].strip()
+        token = site.join_token(SIZE)
         for machine in network.machines:
             site.join(machine, token)
+        site.wait_for_hosts(*(machine.name for machine in network.machines))
+        site.register_plain(ROOT / "examples/ddp-digits", "ddp")
         with site.api() as api:
-            wait_until(lambda: _host_states(api) == ["ONLINE"] * SIZE, site.story)
-            shutil.copytree(ROOT / "examples/ddp-digits", site.home / "models/ddp-digits")
-            model = {"name": "ddp", "framework": "PyTorch", "path": str(site.home / "models/ddp-digits")}
-            api.post("models/", json={**model, "entry_point": "train.py", "engine": "fixed"}).raise_for_status()
             return [_submission(api, site) for _ in range(count)]
 
 
@@ -111,10 +108,6 @@ def _submission(api: httpx.Client, site: Site) -> float:
     api.post(f"jobs/{job}/cancel/").raise_for_status()
     wait_until(lambda: api.get(f"jobs/{job}/").json()["state"] == "CANCELLED", site.story)
     return running
-
-
-def _host_states(api: httpx.Client) -> list[str]:
-    return [row["state"] for row in api.get("hosts/").raise_for_status().json()["results"]]
 
 
 def standing(victim: str) -> float:

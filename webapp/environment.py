@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from workers.executor.broker_url import verified
+from workers.executor.broker_url import IN_BRACKETS, is_readable, verified
 
 __all__ = [
     "Environment",
@@ -60,6 +60,14 @@ class Environment:
         """A list separated by commas."""
         return [word for word in (part.strip() for part in self.text(name, default).split(",")) if word]
 
+    def host_names(self, name: str, default: str) -> list[str]:
+        """Names and addresses as browsers write them in `Host`, separated by commas."""
+        found = self.words(name, default)
+        for word in found:
+            if _is_ipv6(word):
+                raise ImproperlyConfigured(f"{name} is {word}: write an IPv6 address in brackets, [{word}].")
+        return found
+
     def networks(self, name: str) -> list[str]:
         """Addresses and networks, separated by commas."""
         found = self.words(name, "")
@@ -89,11 +97,17 @@ class Environment:
         return [_absolute(name, part) for part in self.text(name, str(default)).split(":") if part]
 
     def broker_url(self, name: str, default: str) -> str:
-        url = self.text(name, default)
+        url = self.readable_url(name, default)
         if urlsplit(url).scheme not in _BROKER_SCHEMES:
             raise ImproperlyConfigured(
                 f"{name} is not understood: use redis://host:port/0, or redis+socket:///path?virtual_host=0."
             )
+        return url
+
+    def readable_url(self, name: str, default: str) -> str:
+        url = self.text(name, default)
+        if not is_readable(url):
+            raise ImproperlyConfigured(f"{name} has no valid host and port: {IN_BRACKETS}.")
         return url
 
     def mail_url(self, name: str) -> str:
@@ -229,6 +243,14 @@ def _absolute(name: str, text: str) -> Path:
     if "\0" in text or not path.is_absolute():
         raise ImproperlyConfigured(f"{name} is {text!r}: give an absolute path.")
     return path
+
+
+def _is_ipv6(word: str) -> bool:
+    try:
+        ipaddress.IPv6Address(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _sqlite(file: str) -> dict[str, Any]:

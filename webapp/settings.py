@@ -42,7 +42,7 @@ TIDEPOOL_BROKER_URL = _environment.own_broker_url("TIDEPOOL_BROKER_URL", _embedd
 #: Address of the broker with a user who may administer users, one for each host. See `workers.broker_users`.
 TIDEPOOL_BROKER_REGISTRAR_URL = _environment.own_broker_url("TIDEPOOL_BROKER_REGISTRAR_URL", TIDEPOOL_BROKER_URL)
 #: Address of the broker for a host that joins; "": no host may join.
-TIDEPOOL_EXECUTOR_BROKER_URL = _environment.text("TIDEPOOL_EXECUTOR_BROKER_URL", "")
+TIDEPOOL_EXECUTOR_BROKER_URL = _environment.readable_url("TIDEPOOL_EXECUTOR_BROKER_URL", "")
 #: Token with which Prometheus may read /metrics; "": only administrators may.
 TIDEPOOL_METRICS_TOKEN = _environment.text("TIDEPOOL_METRICS_TOKEN", "")
 #: File that describes the fleets, whose commands start and stop hosts; None: there is none.
@@ -103,7 +103,7 @@ USER_SECRETS_KEY = secret_key(TIDEPOOL_SECRETS_KEY_FILE)
 
 SECRET_KEY = secret_key(TIDEPOOL_HOME / "secret-key")
 DEBUG = _environment.flag("TIDEPOOL_DEBUG")
-ALLOWED_HOSTS = _environment.words("TIDEPOOL_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
+ALLOWED_HOSTS = _environment.host_names("TIDEPOOL_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
 
 INSTALLED_APPS = [
     "webapp",  # before staticfiles, whose command it extends

@@ -18,14 +18,9 @@ AHEAD_SECONDS = {"gpu1": 0.0, "gpu2": 3600.0, "gpu3": -40.0}
 
 
 def joined(site: Site) -> None:
-    token = site.manage("join_token", "--url", site.url, "--hosts", "3").split("--token ")[1].strip()
+    token = site.join_token(3)
     for machine in site.network.machines:
         site.join(machine, token, clock_ahead_seconds=AHEAD_SECONDS[machine.name])
-
-
-def hosts(site: Site) -> dict[str, dict[str, object]]:
-    with site.api() as api:
-        return {host["name"]: host for host in api.get("hosts/").json()["results"]}
 
 
 def test_hosts_with_wrong_clocks_are_named_and_train_plain_ddp_together(machines: Callable[[int], Network]) -> None:
@@ -33,21 +28,18 @@ def test_hosts_with_wrong_clocks_are_named_and_train_plain_ddp_together(machines
         leave_out("libfaketime or redis-server is missing: sudo apt-get install libfaketime redis-server")
     with running_site(machines(3)) as site:
         joined(site)
-        wait_until(lambda: [host["state"] for host in hosts(site).values()] == ["ONLINE"] * 3, site.story)
-        addresses = {name: host["address"] for name, host in hosts(site).items()}
+        site.wait_for_hosts(*AHEAD_SECONDS)
+        addresses = {name: host["address"] for name, host in site.hosts().items()}
         assert addresses == {machine.name: machine.address for machine in site.network.machines}
-        wait_until(lambda: None not in [host["clock_behind_seconds"] for host in hosts(site).values()], site.story)
+        wait_until(lambda: None not in [host["clock_behind_seconds"] for host in site.hosts().values()], site.story)
+        site.register_plain(ROOT / "examples/ddp-digits", "ddp")
         with site.api() as api:
-            shutil.copytree(ROOT / "examples/ddp-digits", site.home / "models/ddp-digits")
-            model = {"name": "ddp", "framework": "PyTorch", "path": str(site.home / "models/ddp-digits")}
-            answer = api.post("models/", json={**model, "entry_point": "train.py", "engine": "fixed"})
-            assert answer.status_code == 201, answer.text
             training = Training(api, site.home, "ddp", model="ddp", min_slots=3, max_slots=3, epochs=2)
             training.wait_for_the_end()
             assert {rank["host"] for rank in api.get(f"jobs/{training.id}/ranks/").json()["results"]} == set(
                 AHEAD_SECONDS
             )
-        behind = {name: host["clock_behind_seconds"] for name, host in hosts(site).items()}
+        behind = {name: host["clock_behind_seconds"] for name, host in site.hosts().items()}
         assert behind == pytest.approx({name: -ahead for name, ahead in AHEAD_SECONDS.items()}, abs=20)
         assert len([user for user in site.broker().acl_users() if user.startswith("host.")]) == 3
         assert not [entry for entry in site.broker().acl_log() if entry["username"].startswith("host.")]

@@ -23,6 +23,8 @@ from webapp.environment import Environment, secret_key, with_secrets
         ({"X": "relative/path"}, lambda e: e.folder("X", Path("/"))),
         ({"X": "/good:bad"}, lambda e: e.folders("X", Path("/"))),
         ({"X": "amqp://here"}, lambda e: e.broker_url("X", "")),
+        ({"X": "fd00::1"}, lambda e: e.host_names("X", "")),
+        ({"X": "gpus.example.org,fd00::1"}, lambda e: e.host_names("X", "")),
         ({"X": "mysql://here/db"}, lambda e: e.database("X", Path("/db"))),
         ({"X": "mlflow.example.org"}, lambda e: e.origin("X")),
         ({"X": "https://mlflow.example.org/mlflow"}, lambda e: e.origin("X")),
@@ -34,6 +36,19 @@ from webapp.environment import Environment, secret_key, with_secrets
 def test_a_value_that_does_not_fit_is_refused_by_name(variables, read):
     with pytest.raises(ImproperlyConfigured, match=r"^X is .*\.$"):
         read(Environment(variables))
+
+
+@pytest.mark.parametrize("read", ["broker_url", "readable_url"])
+def test_the_ipv6_address_of_a_broker_is_in_brackets(read: str) -> None:
+    url = "redis://:secret@[fd00::1]:6379/0"
+    assert getattr(Environment({"X": url}), read)("X", "") == url
+    with pytest.raises(ImproperlyConfigured, match=r"^X .*: write an IPv6 address in brackets.*\.$"):
+        getattr(Environment({"X": "redis://:secret@fd00::1:6379/0"}), read)("X", "")
+
+
+def test_names_and_addresses_of_the_site() -> None:
+    assert Environment({}).host_names("X", "127.0.0.1,[::1]") == ["127.0.0.1", "[::1]"]
+    assert Environment({"X": ".example.org, *, [fd00::1]"}).host_names("X", "") == [".example.org", "*", "[fd00::1]"]
 
 
 def test_an_empty_variable_counts_as_absent():

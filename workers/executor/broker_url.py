@@ -1,9 +1,21 @@
-"""Certificate checks in the broker's URL, for kombu and redis-py."""
+"""The broker's URL: whether it can be read, and certificate checks in it, for kombu and redis-py."""
 
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-__all__ = ["verified"]
+__all__ = ["IN_BRACKETS", "is_readable", "verified"]
+
+#: What to do about an address that is not readable, as the end of a sentence.
+IN_BRACKETS = "write an IPv6 address in brackets, such as redis://[fd00::1]:6379/0"
+
+
+def is_readable(url: str) -> bool:
+    """Return whether host and port of a URL can be told apart."""
+    try:
+        urlsplit(url).port  # noqa: B018 (it is read when it is asked for)
+    except ValueError:
+        return False
+    return True
 
 
 def verified(url: str, ca_file: Path | None = None) -> str:

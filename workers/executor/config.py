@@ -15,7 +15,7 @@ from tidepool.env import THREAD_VARIABLES
 from tidepool.inherited_environment import NCCL_RECOVERIES, NCCL_RECOVERY, inherited_environment
 from tidepool.units import size_in
 
-from workers.executor.broker_url import verified
+from workers.executor.broker_url import IN_BRACKETS, is_readable, verified
 from workers.executor.environments.engines import CHOICE, ENGINE_NAMES, ENGINES, engine_in
 from workers.executor.limits import Amounts
 from workers.executor.notice import Cloud, NoticeOptions, moment_in
@@ -159,7 +159,7 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
     return ExecutorConfig(
         home=Path(_required(environment, "TIDEPOOL_HOME")).resolve(),
         host=_required(environment, "TIDEPOOL_HOST_NAME"),
-        broker_url=verified(_broker_url(environment), _broker_ca_file(environment)),
+        broker_url=verified(_readable(_broker_url(environment)), _broker_ca_file(environment)),
         virtual_slots=virtual_slots_of(environment),
         address=environment.get("TIDEPOOL_ADDRESS", "").strip(),
         lifeline_fd=None if lifeline_fd is None else _number("TIDEPOOL_LIFELINE_FD", lifeline_fd),
@@ -301,6 +301,12 @@ def _broker_url(environment: Mapping[str, str]) -> str:
     if not url:
         raise ConfigError(f"TIDEPOOL_BROKER_URL_FILE names {file}, which is empty: write the broker's URL into it")
     return url
+
+
+def _readable(broker_url: str) -> str:
+    if not is_readable(broker_url):
+        raise ConfigError(f"the broker's URL has no valid host and port: {IN_BRACKETS}")
+    return broker_url
 
 
 def _host_key(environment: Mapping[str, str]) -> str:

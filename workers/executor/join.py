@@ -23,6 +23,7 @@ from kombu.connection import Connection
 from kombu.exceptions import OperationalError
 from tidepool.protocol import PROTOCOL_VERSION
 
+from workers.executor.broker_url import is_readable
 from workers.executor.config import ConfigError, executor_config
 from workers.executor.machine import mounts, placed, refuse_shared_folder
 
@@ -245,8 +246,10 @@ def _arguments() -> argparse.Namespace:
 
 def _run(given: argparse.Namespace) -> NoReturn:
     url = given.url.rstrip("/")
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise JoinError(f"{url!r} is not the address of a site: give one such as https://gpus.example.org.")
+    if not is_readable(url) or urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        raise JoinError(
+            f"{url!r} is not the address of a site: give one such as https://gpus.example.org or http://[fd00::1]:8000."
+        )
     run = os.environ.get("TIDEPOOL_RUN")
     name = given.name or socket.gethostname().partition(".")[0]
     place = Place(given.home.resolve(), name, Path(run).resolve() if run else None)

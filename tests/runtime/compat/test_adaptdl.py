@@ -159,9 +159,11 @@ def test_a_sum_that_one_replica_reads_alone_stops_the_training(make_lab: MakeLab
     assert len(lab.journal("generation_active")) == 1
 
 
-def test_replicas_off_the_cluster_hear_of_both_places(tmp_path: Path) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_replicas_off_the_cluster_hear_of_both_places(tmp_path: Path, address: str) -> None:
     command = [sys.executable, str(SCRIPT.with_name("adl_index.py")), "--alone"]
-    meeting = {"ADAPTDL_MASTER_PORT": str(free_port()), "ADAPTDL_NUM_REPLICAS": "2", "PYTHONPATH": MODULES}
+    place = {"ADAPTDL_MASTER_ADDR": address, "ADAPTDL_MASTER_PORT": str(free_port())}
+    meeting = {**place, "ADAPTDL_NUM_REPLICAS": "2", "PYTHONPATH": MODULES}
     replicas = [
         subprocess.Popen(
             command,

@@ -392,6 +392,14 @@ def test_sums_of_one() -> None:
         adl.init_process_group("gloo", init_method="env://")
 
 
+@pytest.mark.parametrize(
+    ("place", "meeting"),
+    [("tcp://gpu1:29500", ("gpu1", 29500)), ("tcp://[fd00::1]:29500", ("fd00::1", 29500))],
+)
+def test_the_place_where_replicas_meet(place: str, meeting: tuple[str, int]) -> None:
+    assert adl._meeting(place) == meeting
+
+
 def test_who_is_asked_off_a_cluster() -> None:
     nothing = [env.checkpoint_path, env.share_path, env.job_id, env.adaptdl_sched_version, env.supervisor_url]
     assert [ask() for ask in nothing] == [None] * 5

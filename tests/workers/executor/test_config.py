@@ -53,6 +53,14 @@ def test_the_brokers_address_comes_from_a_file_if_one_is_named(tmp_path: Path) -
             executor_config({**named, "TIDEPOOL_BROKER_URL_FILE": file})
 
 
+@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+def test_the_ipv6_address_of_the_broker_is_in_brackets(scheme: str) -> None:
+    url = f"{scheme}://host:secret@[fd00::1]:6379/0"
+    assert executor_config({**COMPLETE, "TIDEPOOL_BROKER_URL": url}).broker_url.startswith(url)
+    with pytest.raises(ConfigError, match="write an IPv6 address in brackets"):
+        executor_config({**COMPLETE, "TIDEPOOL_BROKER_URL": f"{scheme}://host:secret@fd00::1:6379/0"})
+
+
 def test_an_engine_that_the_host_lacks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     for name in ("docker", "enroot"):

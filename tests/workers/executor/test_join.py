@@ -109,6 +109,8 @@ def test_a_token_is_not_used_up_by_a_machine_that_cannot_keep_what_it_gets(carol
     ("arguments", "says"),
     [
         (["--url", "gpus.example.org", "--token", "x"], "is not the address of a site"),
+        (["--url", "http://[fd00::1:8000", "--token", "x"], "is not the address of a site"),
+        (["--url", "http://fd00::1:8000", "--token", "x"], r"or http://[fd00::1]:8000"),
         (["--url", URL, "--token", "x"], "does not answer as Tidepool does"),
         (["--url", URL, "--token-file", "/nowhere/token"], "/nowhere/token cannot be read"),
     ],

@@ -11,6 +11,7 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from tidepool.collective_calls import CollectiveCall, calls_differ, described
+from tidepool.network_interfaces import family_of
 from tidepool.torch.comm.gather import WAITS_LONG_SECONDS, call_of
 from tidepool.torch.comm.process_group import Group, make_group
 
@@ -83,7 +84,7 @@ def _exchanged(group: Group, call: CollectiveCall) -> dict[int, CollectiveCall]:
 
 def _own_address(address: str, port: int) -> str:
     """Return the address of the interface by which this host reaches `address`."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with socket.socket(family_of(address), socket.SOCK_DGRAM) as probe:
         probe.connect((address, port))
         name: str = probe.getsockname()[0]
     return name

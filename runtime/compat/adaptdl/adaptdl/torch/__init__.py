@@ -36,13 +36,18 @@ def init_process_group(
     """
     address, port = None, None
     if init_method is not None:
-        address, _, number = init_method.removeprefix("tcp://").rpartition(":")
-        if not init_method.startswith("tcp://") or not address or not number.isdecimal():
-            raise ValueError(f"init_method is {init_method!r}: give tcp://host:port, or nothing")
-        port = int(number)
+        address, port = _meeting(init_method)
     device = torch.device("cuda" if backend == "nccl" else "cpu")
     collective.connect(address, port, rank, world_size, device)
     stand_in()
+
+
+def _meeting(init_method: str) -> tuple[str, int]:
+    """Return host and port of `tcp://host:port`; an IPv6 address is in brackets. Raises ValueError."""
+    address, _, number = init_method.removeprefix("tcp://").rpartition(":")
+    if not init_method.startswith("tcp://") or not address or not number.isdecimal():
+        raise ValueError(f"init_method is {init_method!r}: give tcp://host:port, or nothing")
+    return address.removeprefix("[").removesuffix("]"), int(number)
 
 
 def __getattr__(name: str) -> Any:
