@@ -4,6 +4,7 @@ import hashlib
 import os
 import selectors
 import socket
+import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,6 +18,7 @@ __all__ = [
     "connect",
     "connect_tcp",
     "is_connected_to_itself",
+    "is_out_of_sight",
     "listen",
     "request",
     "send_line",
@@ -121,6 +123,13 @@ def connect_tcp(address: tuple[str, int], timeout_seconds: float) -> socket.sock
 def is_connected_to_itself(connection: socket.socket) -> bool:
     """Return whether TCP has connected the socket with itself, which can happen if nothing listens."""
     return bool(connection.getsockname() == connection.getpeername())
+
+
+def is_out_of_sight(connection: socket.socket) -> bool:
+    """Return whether the peer of a unix socket is in a PID namespace whose processes this process cannot see."""
+    credentials = struct.Struct("3i")  # pid, in this process's namespace or 0; uid; gid
+    pid, _, _ = credentials.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size))
+    return bool(pid == 0)
 
 
 def set_tcp_options(connection: socket.socket) -> None:

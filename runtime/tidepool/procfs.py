@@ -36,6 +36,7 @@ __all__ = [
     "kill",
     "marked",
     "memory_bytes",
+    "numbers_begun_at",
     "reap_child",
     "redirect",
     "reserved_mark",
@@ -86,6 +87,14 @@ def alive(pid: int, started_at: float) -> bool:
         return process.status() not in _ENDED and abs(process.create_time() - started_at) < _START_TOLERANCE_SECONDS
     except psutil.NoSuchProcess:
         return False
+
+
+def numbers_begun_at() -> float:
+    """Unix seconds at which this process's PID namespace began: with its process 1, or else with the machine."""
+    try:
+        return psutil.Process(1).create_time()
+    except psutil.Error:  # hidden from users other than root by /proc's option hidepid
+        return psutil.boot_time()
 
 
 def descendants(pid: int) -> list[psutil.Process]:

@@ -77,6 +77,17 @@ class Machine:
         variables = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'runtime'}", **environment}
         return self.run(sys.executable, "-c", code, env=variables).strip()
 
+    def processes(self, title: str) -> list[psutil.Process]:
+        """Return its processes whose command line contains `title`, as they are numbered outside."""
+        space = os.stat(f"/proc/{self.pid}/ns/pid").st_ino
+        found = []
+        for process in psutil.process_iter():
+            with suppress(OSError, psutil.NoSuchProcess):
+                is_there = os.stat(f"/proc/{process.pid}/ns/pid").st_ino == space
+                if is_there and title in " ".join(process.cmdline()):
+                    found.append(process)
+        return found
+
     def unplug(self) -> None:
         """Pull the cable: nothing is closed, nothing arrives any more."""
         self._set_cable("down")

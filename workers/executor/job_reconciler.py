@@ -483,8 +483,9 @@ def _left_behind(mark: str, ranks: list[RankStarted]) -> list[psutil.Process]:
 def _pid_is_its_own(pid: int, started_at: float) -> bool:
     """Return whether this pid belongs to that rank or its session, and not to a later process.
 
-    Until the machine restarts, the kernel does not reuse the pid of a session that still has members.
+    The kernel does not reuse the pid of a session that still has members. A restarted machine, and a container in the
+    place of another, begin anew.
     """
     if not psutil.pid_exists(pid):
-        return started_at > psutil.boot_time()
+        return started_at > procfs.numbers_begun_at()
     return procfs.alive(pid, started_at)

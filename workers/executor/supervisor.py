@@ -21,6 +21,7 @@ from typing import IO, Any
 
 import msgspec
 from tidepool import procfs
+from tidepool.backoff import Interval
 from tidepool.protocol import DesiredJob, EnvironmentState, RankStatus, Sync
 
 from workers.executor.config import ExecutorConfig
@@ -30,6 +31,7 @@ from workers.executor.forkserver import Forkservers
 from workers.executor.job_reconciler import JobReconciler
 from workers.executor.journals import Journals
 from workers.executor.limits import JobLimits
+from workers.executor.namespace import OUT_OF_SIGHT, is_left_out_of_sight
 from workers.executor.saved_state import JobKey, Records, load_records, save_records
 from workers.executor.walls import isolation_of, tried_users
 
@@ -41,6 +43,8 @@ logger = logging.getLogger(__name__)
 _SYNC_LIMIT_SECONDS = 30.0
 #: Number of desired states whose times are kept for an estimate of the clock's offset.
 _BEHIND_READINGS = 20
+#: Seconds between two looks for processes in another PID namespace.
+_NAMESPACE_SECONDS = 1.0
 _BUSY_SECONDS = 0.1
 _QUIET_SECONDS = 0.5
 
@@ -153,7 +157,7 @@ class Supervisor:
     def _run(self) -> None:
         try:
             with (self._config.run_folder / "executor.lock").open("w") as lock:
-                if self._take_lock(lock):
+                if self._take_lock(lock) and self._wait_for_namespace():
                     self._recall()
                     self._supervise()
         except Exception:
@@ -178,6 +182,19 @@ class Supervisor:
                 self._wait()
             else:
                 return True
+        return False
+
+    def _wait_for_namespace(self) -> bool:
+        """Wait while processes of this host run where this executor sees none; return False if this one is leaving."""
+        looks, warned = Interval(_NAMESPACE_SECONDS), False
+        while not self._leaving.is_set():
+            if looks.is_due(time.monotonic()):
+                if not is_left_out_of_sight(self._config.run_folder):
+                    return True
+                if not warned:
+                    logger.error(OUT_OF_SIGHT, self._config.host, self._config.run_folder)
+                    warned = True
+            self._wait()
         return False
 
     def _recall(self) -> None:
