@@ -10,6 +10,7 @@ import logging
 import os
 import selectors
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -25,7 +26,7 @@ from tidepool.backoff import Backoff
 from tidepool.env import RankContext
 from tidepool.handshake import LIMIT_SECONDS, Caller, HandshakeError, introduce
 from tidepool.json_sockets import Lines, connect_tcp, is_connected_to_itself, send_line, set_tcp_options
-from tidepool.network_interfaces import family_of
+from tidepool.network_interfaces import connection_problem, family_of
 from tidepool.procfs import end_at_once
 from tidepool.protocol import (
     CoordinatorMessage,
@@ -69,6 +70,8 @@ class RankConnection(ABC):
         self.lead_number = 0
         self._connection: socket.socket | None = None
         self._closed = False
+        #: The problem that was last written to the log.
+        self._said = ""
         self._send_lock = threading.Lock()
 
     def send(self, message: MemberMessage) -> None:
@@ -127,7 +130,8 @@ class RankConnection(ABC):
         while not self._closed:
             try:
                 connection = self._connect()
-            except (OSError, ValueError):  # not started, being replaced, or lost: wait for it
+            except (OSError, ValueError) as error:  # not started, being replaced, or lost: wait for it
+                self._say(connection_problem(error))
                 time.sleep(_RECONNECT_SECONDS)
                 continue
             with connection:
@@ -136,6 +140,12 @@ class RankConnection(ABC):
                     self._receive(decode(CoordinatorMessage, line))
                 with self._send_lock:
                     self._connection = None
+
+    def _say(self, problem: str) -> None:
+        """Write a problem to this rank's log, once; "": none."""
+        if problem and problem != self._said:
+            self._said = problem
+            print(f"tidepool: rank cannot reach its coordinator, and waits: {problem}", file=sys.stderr, flush=True)  # noqa: T201
 
     def _connect(self) -> socket.socket:
         place = _place(self._context.folder)

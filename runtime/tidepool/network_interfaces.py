@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 __all__ = [
+    "NO_PORT",
     "Interfaces",
+    "connection_problem",
     "family_of",
     "interface_of",
     "interface_variables",
@@ -24,7 +26,9 @@ __all__ = [
     "with_port_hint",
 ]
 
-_NO_PORT = os.strerror(errno.EADDRINUSE)
+#: What to do about a machine whose ports are all in use, as a sentence without its full stop.
+NO_PORT = "no port of net.ipv4.ip_local_port_range is free on this machine: widen that range"
+_IN_USE = os.strerror(errno.EADDRINUSE)
 #: Addresses by the interface's name.
 Interfaces = Mapping[str, Sequence[str]]
 
@@ -68,9 +72,12 @@ def listen_at(address: str, backlog: int | None = None) -> socket.socket:
 
 def with_port_hint(error: str) -> str:
     """Return the text of an error at binding port 0: what to do, if the machine has no port left."""
-    if _NO_PORT not in error:
-        return error
-    return "no port of net.ipv4.ip_local_port_range is free on this machine: widen that range"
+    return NO_PORT if _IN_USE in error else error
+
+
+def connection_problem(error: Exception) -> str:
+    """Return why this machine cannot connect to any other, as a failure shows; "": the other may be at fault."""
+    return NO_PORT if isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL else ""
 
 
 def resolve_host(address: str) -> list[str]:

@@ -1,9 +1,12 @@
 """Tests of the interface that gloo and NCCL are told, by the host's address."""
 
+import errno
 import socket
 
 import pytest
 from tidepool.network_interfaces import (
+    NO_PORT,
+    connection_problem,
     family_of,
     interface_of,
     interface_variables,
@@ -61,3 +64,9 @@ def test_a_machine_without_a_free_port_is_told_which_range_to_widen() -> None:
         socket.create_server(taken.getsockname())
     assert "widen that range" in with_port_hint(str(refusal.value))
     assert with_port_hint("timed out") == "timed out"
+
+
+def test_a_machine_that_has_no_port_to_connect_from_is_told_from_one_that_does_not_answer() -> None:
+    assert connection_problem(OSError(errno.EADDRNOTAVAIL, "")) == NO_PORT
+    assert connection_problem(ConnectionRefusedError(errno.ECONNREFUSED, "")) == ""
+    assert connection_problem(ValueError("no place")) == ""
