@@ -33,9 +33,9 @@ PARTS = {
     "coordinator": "tidepool coordinator",
     "forkserver": "tidepool forkserver",
     "executor": "tidepool executor",
-    "scheduler": "run_scheduler",
-    "control": "take_reports",
-    "web": "webapp.embedded.serve",
+    "scheduler": "tidepool scheduler",
+    "control": "tidepool control",
+    "web": "tidepool web",
     "broker": "broker.sock",
 }
 

@@ -5,7 +5,6 @@ and forks a child for each kind that has some. A child holds up no other kind of
 gives back its own when it ends.
 """
 
-import gc
 import logging
 import os
 import signal
@@ -17,11 +16,10 @@ from functools import partial
 from pathlib import Path
 
 from django.conf import settings
-from django.db import close_old_connections, connections
-from tidepool import procfs
+from django.db import close_old_connections
 from tidepool.backoff import Backoff
 
-from core.process import still_alive
+from core.process import fork, share_memory, still_alive
 
 __all__ = ["BackgroundTask", "BackgroundWorker"]
 
@@ -70,9 +68,7 @@ class BackgroundWorker:
 
     def run(self) -> None:
         """Watch the tasks; end all children within the grace time once the event is set."""
-        # A garbage collection writes to every object, which would copy the memory that the children share.
-        gc.collect()
-        gc.freeze()
+        share_memory()
         try:
             while not self._stop.is_set():
                 for child in self._children:
@@ -98,25 +94,15 @@ class BackgroundWorker:
 
     def _fork(self, task: BackgroundTask) -> int:
         """Return the pid of a child process that runs the task."""
-        # Two processes must not share a connection, not even to close it.
-        connections.close_all()
-        parent, alive_file = os.getpid(), _alive_file(task)
+        alive_file = _alive_file(task)
         if alive_file is not None:
             alive_file.touch()
-        if pid := os.fork():
-            return pid
-        code = 1
-        try:
-            procfs.die_with_parent(parent)
+
+        def work() -> None:
             settings.TIDEPOOL_ALIVE_FILE = str(alive_file or "")
             task.run(self._stop)
-            code = 0
-        except BaseException:
-            logger.exception("task=%s failed", task.name)
-        finally:
-            logging.shutdown()
-            # Children must not run the worker's exit handlers.
-            os._exit(code)
+
+        return fork(f"task={task.name}", work)
 
     def _end_children(self) -> None:
         pids = {child.pid: child.task.name for child in self._children if child.pid is not None}

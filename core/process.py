@@ -1,7 +1,8 @@
-"""Parts of long-running processes: stopping by signals, the loop, the sign of life, the garbage collector."""
+"""Parts of long-running processes: forking, stopping by signals, the loop, the sign of life, the garbage collector."""
 
 import gc
 import logging
+import os
 import signal
 import threading
 import time
@@ -11,13 +12,54 @@ from pathlib import Path
 from types import FrameType
 
 from django.conf import settings
-from django.db import close_old_connections
+from django.db import close_old_connections, connections
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from tidepool import procfs
 from tidepool.backoff import Backoff
 
-__all__ = ["fitting_alone", "still_alive", "stop_at_signals", "take_turns", "without_collector"]
+__all__ = [
+    "fitting_alone",
+    "fork",
+    "share_memory",
+    "still_alive",
+    "stop_at_signals",
+    "take_turns",
+    "without_collector",
+]
 
 logger = logging.getLogger(__name__)
+
+
+def share_memory() -> None:
+    """Have later forks share the objects that this process has by now.
+
+    A garbage collection writes to every object, which would copy the memory that the children share.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def fork(name: str, work: Callable[[], object]) -> int:
+    """Return the pid of a child process that runs `work` and ends. The kernel kills it when this process dies.
+
+    No other thread of this process may run Python.
+    """
+    # Two processes must not share a connection, not even to close it.
+    connections.close_all()
+    parent = os.getpid()
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        procfs.die_with_parent(parent)
+        work()
+        code = 0
+    except BaseException:
+        logger.exception("%s failed", name)
+    finally:
+        logging.shutdown()
+        # Children must not run the parent's exit handlers.
+        os._exit(code)
 
 
 def stop_at_signals() -> threading.Event:

@@ -97,6 +97,7 @@ READS_ENVIRONMENT = {
 #: Modules that only make the environment of other processes.
 HANDS_ENVIRONMENT_ON = {
     "webapp/embedded/process_specs.py": "to the children of `up`",
+    "webapp/embedded/forked.py": "to a fork of `up`, as process_specs.py makes it",
     "workers/executor/join.py": "to the executor that it becomes",
     "workers/executor/pilot.py": "to the executor that it starts, with what the batch system says",
     "workers/executor/forkserver.py": "what is allowed of it, to the forkserver",
@@ -359,8 +360,9 @@ def test_entry_points_only_set_django_default() -> None:
 
 def test_one_door_to_the_executors() -> None:
     """Only dispatch sends `executor.sync`; only tasks of jobs receive reports."""
-    senders = [relative(file) for file in files_below(*(f"{app}/" for app in APPS)) if "send_task" in file.read_text()]
-    assert [name for name in senders if not name.startswith("workers/executor/")] == ["jobs/control/dispatch.py"]
+    files = files_below(*(f"{app}/" for app in APPS))
+    senders = {relative(file) for file in files if "task_message(" in file.read_text()}
+    assert senders == {"jobs/control/dispatch.py", "core/task_messages.py"}
 
 
 def writes_state(node: ast.AST) -> bool:

@@ -1,4 +1,4 @@
-"""Desired states of hosts, built from the database and sent to them. No other module sends Celery tasks.
+"""Desired states of hosts, built from the database and sent to them. No other module sends them, or other tasks.
 
 A desired state is level-triggered: losing it, doubling it or sending it to a broker that is down changes nothing.
 `resend_outstanding` sends it again until the host's reports show that it is carried out. Callers are the control
@@ -18,13 +18,11 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
 import redis
-from celery import current_app
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
-from kombu.exceptions import OperationalError
 from redis.client import PubSub
 from tidepool.protocol import DesiredJob, LaunchSpec, Member, Sync, seal, to_json
 
@@ -149,8 +147,8 @@ def periodic_tasks() -> Sequence[PeriodicTask]:
 
 def _send(task: str, args: list[Any], queue: str, what: str) -> None:
     try:
-        current_app.send_task(task, args=args, queue=queue, ignore_result=True, retry=False)
-    except (OperationalError, OSError) as error:
+        connect().lpush(queue, task_message(task, args, queue))
+    except (redis.RedisError, OSError) as error:
         logger.warning("%s could not be sent, retrying: %s", what, error)
 
 

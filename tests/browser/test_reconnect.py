@@ -33,7 +33,7 @@ def stack() -> Iterator[RunningStack]:
 
 
 def web_process(stack: RunningStack) -> psutil.Process:
-    [found] = [process for process in stack.family() if "webapp.embedded.serve" in process.cmdline()]
+    [found] = [process for process in stack.family() if "tidepool web" in process.cmdline()]
     return found
 
 

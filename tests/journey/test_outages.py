@@ -105,9 +105,9 @@ def assert_they_stayed(stack: RunningStack, training: Training, survivors: dict[
 def finder(stack: RunningStack, part: str) -> Callable[[], list[psutil.Process]]:
     """Finds the living processes of a part; a stopped one does not count as living."""
     words = {
-        "scheduler": "run_scheduler",
-        "web": "webapp.embedded.serve",
-        "control worker": "take_reports",
+        "scheduler": "tidepool scheduler",
+        "web": "tidepool web",
+        "control worker": "tidepool control",
         **{f"executor {host}": f"executor {host}" for host in HOSTS},
         **{f"forkserver {host}": f"/{host}/forkserver.sock" for host in HOSTS},
     }

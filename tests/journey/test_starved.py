@@ -26,7 +26,7 @@ _CGROUPS = Path("/sys/fs/cgroup/cpu")
 _PERIOD_US = 100_000
 #: Short, so that a host that is not heard would soon be lost.
 _LEASE_SECONDS = 10
-_PARTS = ("run_scheduler", "webapp.embedded.serve", "take_reports")
+_PARTS = ("tidepool scheduler", "tidepool web", "tidepool control")
 
 
 @contextmanager

@@ -122,7 +122,7 @@ def test_a_second_up_on_the_same_home_is_refused(first: RunningStack) -> None:
 
 
 def test_a_child_that_dies_is_started_again(first: RunningStack) -> None:
-    [scheduler] = [process for process in first.family() if "run_scheduler" in process.cmdline()]
+    [scheduler] = [process for process in first.family() if "tidepool scheduler" in process.cmdline()]
     scheduler.kill()
     first.wait_for_line("scheduler was ended by SIGKILL; it starts again in 0.5 s", 10)
     with first.api() as api:

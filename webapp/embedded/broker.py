@@ -17,11 +17,11 @@ from typing import Literal
 from urllib.parse import quote
 
 import redis
-from celery import current_app
 from django.core.management import CommandError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from core.broker import connect
 from webapp.environment import write_private
 
 __all__ = [
@@ -133,10 +133,7 @@ def is_answering(socket: Path, password: str | None = None) -> bool:
 
 def purge(queues: list[str]) -> None:
     """Delete unread messages of an earlier start: a removed host would seem to report."""
-    with current_app.connection_for_write() as connection:
-        channel = connection.default_channel
-        for queue in queues:
-            channel.queue_purge(queue)
+    connect().delete(*queues)
 
 
 def _program(path: str, source: str) -> BrokerProgram | None:

@@ -3,19 +3,21 @@
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.core.management import call_command
 
+from webapp.embedded import serve
 from webapp.embedded.broker import BrokerProgram, broker_command
 from webapp.embedded.ports import Listener
 from webapp.embedded.processes import ChildSpec
 from workers.executor.join import KEY_FILE, executor_command
 
-__all__ = ["StackOptions", "StackSpecs", "mlflow_variables"]
+__all__ = ["StackOptions", "StackSpecs", "mlflow_variables", "stack_environment"]
 
 #: Variables that child processes do not need.
 _KEPT_BACK = frozenset(
@@ -52,12 +54,6 @@ class StackSpecs:
 
     checkout: Path
     home: Path
-    #: Address of the site, for links in alerts; the environment may name another.
-    site: str
-    #: File with the embedded broker's address and password; None: the environment names another broker.
-    broker_file: Path | None
-    #: Addresses of MLflow for the parts of the control plane, by variable; {}: MLflow is not installed.
-    mlflow: Mapping[str, str] = field(default_factory=dict)
 
     def broker(self, program: BrokerProgram, socket: Path, password: str) -> ChildSpec:
         command = broker_command(program, socket, self.home / "broker", password)
@@ -68,7 +64,11 @@ class StackSpecs:
         """Return the web server's spec. `certificate`: file with key and certificate of the TLS ports, if any."""
         ports = [str(port) for port in (Listener(is_tls=False, port=options.port), *options.wmla_ports)]
         tls = [] if certificate is None else ["--certificate", str(certificate)]
-        return self._spec("web", [sys.executable, "-m", "webapp.embedded.serve", options.address, *ports, *tls])
+        return self._spec("web", [], work=partial(serve.main, [options.address, *ports, *tls]))
+
+    def part(self, name: str, command: str) -> ChildSpec:
+        """Return the spec of a manage.py command that a fork of this process runs."""
+        return self._spec(name, [], work=partial(call_command, command, skip_checks=True))
 
     def command(self, name: str, *arguments: str) -> ChildSpec:
         """Return the spec of a manage.py command, without Django's checks, which load all pages: `up` has already run
@@ -78,7 +78,7 @@ class StackSpecs:
     def executor(self, host: str, slots: int, lifeline: int) -> ChildSpec:
         """Return an executor's spec, without access to the database, so that ranks have none either."""
         spec = self._spec(host, executor_command(host), descriptors=(lifeline,))
-        kept_back = {*_OF_CONTROL_PLANE, *self.mlflow}
+        kept_back = {*_OF_CONTROL_PLANE, *mlflow_variables(self.home)}
         environment = {
             **{name: value for name, value in spec.environment.items() if name not in kept_back},
             "TIDEPOOL_HOST_NAME": host,
@@ -91,17 +91,22 @@ class StackSpecs:
         return replace(spec, environment=environment)
 
     def _spec(self, name: str, command: list[str], **further: Any) -> ChildSpec:
-        broker = {} if self.broker_file is None else {"TIDEPOOL_BROKER_URL_FILE": str(self.broker_file)}
         environment = {
-            "TIDEPOOL_SITE_URL": self.site,
             **{name: value for name, value in os.environ.items() if name not in _KEPT_BACK},
-            **broker,
-            **self.mlflow,
             "TIDEPOOL_HOME": str(self.home),
             "PYTHONUNBUFFERED": "1",
             "SPT_NOENV": "1",  # Celery sets processes' titles: not in the memory of their environment
         }
         return ChildSpec(name, command, environment, self.checkout, **further)
+
+
+def stack_environment(home: Path, site: str) -> dict[str, str]:
+    """Return the environment of `up` once home and broker are prepared: the settings of its parts come from it.
+
+    site: address for links in alerts; the environment may name another.
+    """
+    broker = {"TIDEPOOL_BROKER_URL_FILE": str(settings.EMBEDDED_BROKER_FILE)} if settings.BROKER_IS_EMBEDDED else {}
+    return {"TIDEPOOL_SITE_URL": site, **os.environ, **broker, **mlflow_variables(home, site)}
 
 
 def _closed_ports() -> dict[str, str]:
@@ -111,11 +116,10 @@ def _closed_ports() -> dict[str, str]:
     return {"TIDEPOOL_CLOSED_PORTS": f"{named} {port}"} if port else {}
 
 
-def mlflow_variables(home: Path, site: str) -> dict[str, str]:
+def mlflow_variables(home: Path, site: str = "") -> dict[str, str]:
     """Return the variables with MLflow's socket; {}: it is not installed, or runs elsewhere."""
-    if settings.TIDEPOOL_MLFLOW_SOCKET or not (settings.TIDEPOOL_MLFLOW_PYTHON.parents[1] / "installed").exists():
+    socket = str(home / "run" / "mlflow" / "server.sock")
+    is_installed = (settings.TIDEPOOL_MLFLOW_PYTHON.parents[1] / "installed").exists()
+    if not is_installed or settings.TIDEPOOL_MLFLOW_SOCKET not in ("", socket):
         return {}
-    return {
-        "TIDEPOOL_MLFLOW_SOCKET": str(home / "run" / "mlflow" / "server.sock"),
-        "TIDEPOOL_MLFLOW_URL": f"{site}/mlflow",
-    }
+    return {"TIDEPOOL_MLFLOW_SOCKET": socket, "TIDEPOOL_MLFLOW_URL": f"{site}/mlflow"}

@@ -16,6 +16,7 @@ from tidepool import procfs
 from tidepool.backoff import Backoff
 
 from webapp.embedded import parent_watch
+from webapp.embedded.forked import ForkedProcess
 
 __all__ = ["ChildSpec", "Children", "end_descendants", "open_log", "rotate"]
 
@@ -29,19 +30,22 @@ _ROTATION_INTERVAL_SECONDS = 10.0
 @dataclass(frozen=True)
 class ChildSpec:
     name: str
+    #: Command line; empty for a fork of this process.
     command: list[str]
     environment: dict[str, str]
     folder: Path
-    #: Signal that the kernel sends to the child when this process dies.
+    #: Signal that the kernel sends to a command when this process dies. Forks are killed.
     death_signal: signal.Signals = signal.SIGKILL
-    #: Descriptors that it inherits under the same number.
+    #: Function that the fork runs in place of a command.
+    work: Callable[[], object] | None = None
+    #: Descriptors that a command inherits under the same number.
     descriptors: tuple[int, ...] = ()
 
 
 @dataclass
 class Child:
     spec: ChildSpec
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
     backoff: Backoff = field(default_factory=_Backoff)
     #: True after the process has ended, until the backoff is over and it starts again.
     is_waiting: bool = False
@@ -91,9 +95,11 @@ class Children:
                 child.process.kill()
                 child.process.wait()
 
-    def _spawn(self, spec: ChildSpec) -> subprocess.Popen[bytes]:
+    def _spawn(self, spec: ChildSpec) -> subprocess.Popen[bytes] | ForkedProcess:
         tied = [sys.executable, "-S", "-E", parent_watch.__file__, str(os.getpid()), str(int(spec.death_signal))]
         with open_log(self.log(spec.name)) as log:
+            if spec.work is not None:
+                return ForkedProcess(spec.name, spec.work, spec.environment, spec.folder, log)
             return subprocess.Popen(
                 [*tied, *spec.command],
                 cwd=spec.folder,
@@ -109,7 +115,7 @@ class Children:
     def _schedule_restart(self, child: Child, now: float) -> None:
         name, wait = child.spec.name, child.backoff.add(now)
         child.is_waiting = True
-        code = child.process.returncode
+        code = child.process.wait()
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         self.say(f"{name} {how}; it starts again in {wait:g} s (its log: {self.log(name)}).")
 

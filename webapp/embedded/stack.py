@@ -2,7 +2,6 @@
 
 import http.client
 import os
-import secrets
 import subprocess
 import threading
 import time
@@ -10,9 +9,10 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import IO, cast
+from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.utils import timezone
 from tidepool import procfs
 
@@ -22,6 +22,8 @@ from jobs.control.job_end import requeue_interrupted, stop_trainings
 from jobs.models import SchedulerLease, SlotClaim
 from webapp.embedded import broker, home, ports
 from webapp.embedded.certificate import certificate_names, ensure_certificate
+from webapp.embedded.forked import load_parts
+from webapp.embedded.preparation import report
 from webapp.embedded.process_specs import StackOptions, StackSpecs, mlflow_variables
 from webapp.embedded.processes import Children, end_descendants
 from webapp.environment import write_private
@@ -52,7 +54,6 @@ class Stack:
         self.url = ports.site_url(options.address, options.port)
         self.wmla_urls = [listener.url(options.address) for listener in options.wmla_ports]
         self._options = options
-        self._checkout = checkout
         self._home = settings.TIDEPOOL_HOME
         self._say = say
         self._stop_asked = threading.Event()
@@ -64,12 +65,11 @@ class Stack:
         self._lifeline, self._lifeline_end = os.pipe()
         self._children = Children(logs=self._home / "logs", say=say)
         self._hosts = [f"gpu-host-{number}" for number in range(1, options.hosts + 1)]
-        self._migrated = self._ready = False
+        self._ready = False
         #: Whether this start generated the admin's password, which is still to be shown.
         self.password_is_new = False
         self._tutorial: subprocess.Popen[bytes] | None = None
-        self._mlflow = mlflow_variables(self._home, self.url)
-        self._specs = StackSpecs(checkout, self._home, self.url, broker_file=None, mlflow=self._mlflow)
+        self._specs = StackSpecs(checkout, self._home)
 
     def ask_to_stop(self) -> None:
         """Request the stop; a second call makes it immediate. Safe in a signal handler."""
@@ -78,24 +78,18 @@ class Stack:
         self._stop_asked.set()
 
     def start(self) -> None:
-        home.prepare_home(self._home)
-        home.close_database(settings.DATABASES["default"])
         self._lock = home.lock_home(self._home, f"process {os.getpid()} at {self.url}")
-        ports.check_port(self._options.address, self._options.port)
-        ports.check_ports(self._options.address, self._options.wmla_ports)
         home.remove_sockets(self._home)
         procfs.become_subreaper()
-        password = self._prepare_database()
         self._start_broker()
         # Filling the home publishes events over the broker.
-        self._fill_home(password)
+        self._fill_home()
         broker.purge(["control", *(f"host.{name}" for name in self._hosts)])
         started = timezone.now()
         epoch = _lease_epoch()
         self._enroll_hosts()
         self._retire_absent_hosts()
         self._requeue()
-        self._collect_static_files()
         # The database may have been restored from a backup.
         catch_up_with_folders()
         self._start_parts()
@@ -104,9 +98,9 @@ class Stack:
         self._wait_for_parts(started, epoch)
         self._ready = True
         # Last, because nothing waits for them, and the content of a new home is already checked.
-        if self._mlflow:
+        if mlflow_variables(self._home):
             self._children.start(self._specs.command("mlflow", "serve_mlflow"))
-        self._children.start(self._specs.command("background", "run_background"))
+        self._children.start(self._specs.part("background", "run_background"))
         if settings.TIDEPOOL_FLEETS_FILE is not None:
             self._children.start(self._specs.command("autoscale", "autoscale"))
 
@@ -130,8 +124,7 @@ class Stack:
         if self._ready:
             self._stop_trainings()
         self._children.stop(["control"], grace_seconds=5)
-        if self._migrated:
-            self._requeue()
+        self._requeue()
         os.close(self._lifeline_end)
         self._children.stop(self._hosts, grace_seconds=5)
         self._children.stop(["web", "mlflow"], grace_seconds=4)
@@ -160,18 +153,11 @@ class Stack:
 
     # --- parts of the start ---
 
-    def _prepare_database(self) -> str:
-        """Migrate the database; return the administrator's first password."""
+    def _fill_home(self) -> None:
+        """Fill a new home; note the administrator's first password."""
         begun = time.monotonic()
-        call_command("migrate", verbosity=0, interactive=False)
-        self._migrated = True
         given = settings.TIDEPOOL_ADMIN_PASSWORD
         password, self.password_is_new = home.admin_password(self._home, given, has_admin=has_admin())
-        self._report("database", "migrated", begun)
-        return password
-
-    def _fill_home(self, password: str) -> None:
-        begun = time.monotonic()
         fill_home(password, examples=not self._options.no_examples)
         self._report("home", str(self._home), begun)
 
@@ -182,18 +168,10 @@ class Stack:
             return
         program = broker.find_broker(cast(broker.Choice, self._options.broker))
         socket = broker.socket_path(self._home / "run")
-        password = secrets.token_urlsafe(32)
-        settings.TIDEPOOL_BROKER_URL = settings.CELERY_BROKER_URL = broker.socket_url(socket, password)
-        write_private(settings.EMBEDDED_BROKER_FILE, settings.TIDEPOOL_BROKER_URL)
-        self._specs = StackSpecs(self._checkout, self._home, self.url, settings.EMBEDDED_BROKER_FILE, self._mlflow)
+        password = urlsplit(settings.TIDEPOOL_BROKER_URL).password or ""
         self._children.start(self._specs.broker(program, socket, password))
         self._wait("broker", "broker", lambda: broker.is_answering(socket, password), _BROKER_SECONDS)
         self._report("broker", str(program), begun)
-
-    def _collect_static_files(self) -> None:
-        begun = time.monotonic()
-        call_command("collectstatic", verbosity=0, interactive=False, clear=True)
-        self._report("static files", "hashed and compressed", begun)
 
     def _enroll_hosts(self) -> None:
         known = set(Host.objects.filter(name__in=self._hosts).values_list("name", flat=True))
@@ -218,9 +196,10 @@ class Stack:
         note.write_text("".join(f"{name}\n" for name in self._hosts))
 
     def _start_parts(self) -> None:
+        load_parts()
         self._children.start(self._specs.web(self._options, self._certificate()))
-        self._children.start(self._specs.command("scheduler", "run_scheduler"))
-        self._children.start(self._specs.command("control", "take_reports"))
+        self._children.start(self._specs.part("scheduler", "run_scheduler"))
+        self._children.start(self._specs.part("control", "take_reports"))
 
     def _start_hosts(self) -> None:
         for name in self._hosts:
@@ -282,7 +261,7 @@ class Stack:
         self._tutorial = None
 
     def _report(self, part: str, how: str, begun: float) -> None:
-        self._say(f"  {part:<12} {how:<48} {time.monotonic() - begun:5.1f} s")
+        report(self._say, part, how, begun)
 
 
 def _lease_epoch() -> int:

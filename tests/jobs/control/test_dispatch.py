@@ -10,7 +10,6 @@ import pytest
 import redis
 from django.conf import settings
 from django.utils import timezone
-from kombu.exceptions import OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks
 from tidepool.protocol import Member, Sync, from_json, to_json
 
@@ -34,22 +33,19 @@ class Mailbox:
         self.sent: list[tuple[str, Sync, dict[str, Any]]] = []
         self.down = False
 
-    def send_task(self, name: str, *, args: list[Any], queue: str, **options: Any) -> None:
-        if self.down:
-            raise OperationalError("no broker")
-        assert name == "executor.sync"
-        self.sent.append((queue, from_json(Sync, args[0]), options))
-
     def pipeline(self, transaction: bool) -> AbstractContextManager["Mailbox"]:
         return nullcontext(self)
 
     def lpush(self, queue: str, message: str) -> None:
-        body = json.loads(base64.b64decode(json.loads(message)["body"]))
-        self.sent.append((queue, from_json(Sync, body[0][0]), {}))
-
-    def execute(self) -> None:
         if self.down:
             raise redis.ConnectionError("no broker")
+        headers = json.loads(message)["headers"]
+        assert headers["task"] == "executor.sync"
+        body = json.loads(base64.b64decode(json.loads(message)["body"]))
+        self.sent.append((queue, from_json(Sync, body[0][0]), headers))
+
+    def execute(self) -> None:
+        """`lpush` has sent everything."""
 
     def publish(self, channel: str, data: bytes) -> None:
         """Wake nobody."""
@@ -62,7 +58,6 @@ class Mailbox:
 @pytest.fixture
 def mailbox(monkeypatch: pytest.MonkeyPatch) -> Mailbox:
     mailbox = Mailbox()
-    monkeypatch.setattr(dispatch, "current_app", mailbox)
     monkeypatch.setattr(dispatch, "connect", lambda: mailbox)
     return mailbox
 
@@ -167,9 +162,9 @@ def test_a_submission_and_its_plan_reach_the_hosts_at_the_commit(
         cluster.cycle()
         assert mailbox.sent == []
     assert sorted(mailbox.queues) == ["host.gpu-host-1", "host.gpu-host-2"]
-    _, sync, options = mailbox.sent[0]
+    _, sync, headers = mailbox.sent[0]
     assert [desired.job for desired in sync.jobs] == [job.pk]
-    assert "expires" not in options, "a moment of ours says nothing on a host"
+    assert headers["expires"] is None, "a moment of ours says nothing on a host"
 
 
 def test_a_broker_that_is_down_fails_nothing(

@@ -1,8 +1,8 @@
 """`manage.py up`: everything that Tidepool needs, on this machine, in the foreground."""
 
-import signal
+import threading
 import time
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,13 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from webapp.embedded.certificate import CertificateFiles
-from webapp.embedded.ports import WMLA_PORTS, check_address, parse_listeners
+from webapp.embedded.ports import WMLA_PORTS, check_address, parse_listeners, site_url
+from webapp.embedded.preparation import PREPARED, become_stack, prepare, take_signals
 from webapp.embedded.process_specs import StackOptions
 from webapp.embedded.stack import Stack, StopAsked
 from webapp.initial_data import ADMIN
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Command(BaseCommand):
@@ -47,19 +47,31 @@ class Command(BaseCommand):
             "--no-examples", action="store_true", help="leave a new home without dataset, model and groups for GPUs"
         )
 
+        # `up` passes this to itself once it has prepared everything: the monotonic time at which it began.
+        parser.add_argument(PREPARED, type=float, help=SUPPRESS)
+
     def handle(self, *args: Any, **options: Any) -> None:
         if options["demo"] and options["no_examples"]:
             raise CommandError("--demo plays with the examples: leave out --no-examples.")
         if options["port"] in {listener.port for listener in options["wmla_ports"]}:
             raise CommandError(f"--wmla-ports names {options['port']}, which is already --port: name other ports.")
         chosen = StackOptions(**{name: options[name] for name in StackOptions.__dataclass_fields__})
+        if options["prepared"] is not None:
+            self._run(chosen, begun=options["prepared"])
+            return
         begun = time.monotonic()
         check_address(chosen.address, settings.ALLOWED_HOSTS)
-        stack = Stack(chosen, _CHECKOUT, self._say)
-        # A shell that starts a process in the background makes it ignore SIGINT: install the handler explicitly.
-        for number in _STOP_SIGNALS:
-            signal.signal(number, lambda *_: stack.ask_to_stop())
+        stop_asked = threading.Event()
+        take_signals(stop_asked.set)
         self._say(f"Tidepool starts in {settings.TIDEPOOL_HOME}")
+        prepare(chosen, self._say)
+        if not stop_asked.is_set():
+            become_stack(site_url(chosen.address, chosen.port), begun)
+        self._say("Stopping before everything had started.")
+
+    def _run(self, chosen: StackOptions, begun: float) -> None:
+        stack = Stack(chosen, _CHECKOUT, self._say)
+        take_signals(stack.ask_to_stop)
         try:
             stack.start()
             self._say_ready(stack, time.monotonic() - begun)
