@@ -1,9 +1,10 @@
 """flame, trace."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import click
 
@@ -28,6 +29,75 @@ def _out_option(what: str) -> Callable[..., Callable[..., None]]:
     )
 
 
+@dataclass(frozen=True)
+class _Kind(Generic[Row]):
+    """A kind of recording, and how it is printed."""
+
+    name: str
+    command: str
+    #: Program that opens its file.
+    opener: str
+    heads: Sequence[str]
+    #: Columns that are aligned to the right.
+    right: range
+    rows: Callable[[Row], list[list[str]]]
+
+    def show(self, found: Row, job: int, save: Callable[[Path], object], out: Path | None, as_json: bool) -> None:
+        """Print the recording, and write its file. Raises TidepoolError if there is none, for the site's cause."""
+        again = f"`tidepool {self.command} {job}` records"
+        if found.state == "failed":
+            raise TidepoolError(f"{found.text} ({again} it again.)")
+        if out is not None:
+            save(out)
+        if as_json:
+            show_json(found)
+            return
+        click.echo(found.text or f"No {self.name} was recorded: {again} one.", err=not found.text)
+        if rows := self.rows(found):
+            click.echo()
+            columns(self.heads, rows, right=self.right)
+        if out is not None:
+            click.echo(f"\nWritten to {out}: {self.opener} opens it, and sends it nowhere.", err=True)
+
+
+def _functions(found: Flame) -> list[list[str]]:
+    return [
+        [each.name, f"{each.self_share:.1%}", f"{each.total_share:.1%}", each.place]
+        for each in found.functions[:_MOST_FUNCTIONS]
+    ]
+
+
+def _operators(found: StepTrace) -> list[list[str]]:
+    return [
+        [
+            "GPU" if each.is_on_gpu else "CPU",
+            str(each.calls),
+            f"{each.milliseconds:.1f} ms",
+            f"{each.share:.1%}",
+            each.name,
+        ]
+        for each in found.operators
+    ]
+
+
+_FLAMES = _Kind(
+    "flame graph",
+    "flame",
+    "https://www.speedscope.app",
+    ["FUNCTION", "ITSELF", "WITH CALLEES", "PLACE"],
+    range(1, 3),
+    _functions,
+)
+_TRACES = _Kind(
+    "trace",
+    "trace",
+    "Perfetto (https://ui.perfetto.dev)",
+    ["WHERE", "CALLS", "TIME", "SHARE", "OPERATOR"],
+    range(1, 4),
+    _operators,
+)
+
+
 @click.command()
 @job_argument
 @_rank_option
@@ -47,22 +117,7 @@ def flame(context: Context, job: int, rank: int, seconds: int, out: Path | None,
     """
     handle = context.client.job(job)
     found = handle.flame() if last else _awaited(handle.record_flame(rank=rank, seconds=seconds), handle.flame)
-    _check(found, f"tidepool flame {job}")
-    if out is not None:
-        handle.save_flame(out)
-    if as_json:
-        show_json(found)
-        return
-    click.echo(found.text or f"No flame graph was recorded: `tidepool flame {job}` records one.", err=not found.text)
-    if found.functions:
-        click.echo()
-        rows = [
-            [each.name, f"{each.self_share:.1%}", f"{each.total_share:.1%}", each.place]
-            for each in found.functions[:_MOST_FUNCTIONS]
-        ]
-        columns(["FUNCTION", "ITSELF", "WITH CALLEES", "PLACE"], rows, right=range(1, 3))
-    if out is not None:
-        click.echo(f"\nWritten to {out}: https://www.speedscope.app opens it, and sends it nowhere.", err=True)
+    _FLAMES.show(found, job, handle.save_flame, out, as_json)
 
 
 @click.command()
@@ -84,28 +139,7 @@ def trace(context: Context, job: int, rank: int, steps: int, out: Path | None, l
     """
     handle = context.client.job(job)
     found = handle.trace() if last else _awaited(handle.record_trace(rank=rank, steps=steps), handle.trace)
-    _check(found, f"tidepool trace {job}")
-    if out is not None:
-        handle.save_trace(out)
-    if as_json:
-        show_json(found)
-        return
-    click.echo(found.text or f"No trace was recorded: `tidepool trace {job}` records one.", err=not found.text)
-    if found.operators:
-        click.echo()
-        rows = [
-            [
-                "GPU" if each.is_on_gpu else "CPU",
-                str(each.calls),
-                f"{each.milliseconds:.1f} ms",
-                f"{each.share:.1%}",
-                each.name,
-            ]
-            for each in found.operators
-        ]
-        columns(["WHERE", "CALLS", "TIME", "SHARE", "OPERATOR"], rows, right=range(1, 4))
-    if out is not None:
-        click.echo(f"\nWritten to {out}: Perfetto (https://ui.perfetto.dev) opens it, and sends it nowhere.", err=True)
+    _TRACES.show(found, job, handle.save_trace, out, as_json)
 
 
 def _awaited(found: Row, look: Callable[[], Row]) -> Row:
@@ -114,9 +148,3 @@ def _awaited(found: Row, look: Callable[[], Row]) -> Row:
         time.sleep(_PAUSE_SECONDS)
         found = look()
     return found
-
-
-def _check(found: Flame | StepTrace, command: str) -> None:
-    """Raise TidepoolError if there is no recording, for the cause that the site names."""
-    if found.state == "failed":
-        raise TidepoolError(f"{found.text} (`{command}` records it again.)")
