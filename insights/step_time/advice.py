@@ -7,14 +7,38 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from tidepool.units import size_words
+
 from insights.step_time.shares import RankShare, Shares
 
-__all__ = ["SlowAdvice", "advice_on", "mean_shares", "others_of", "reason_of_straggler", "straggler_words"]
+__all__ = [
+    "BATCH",
+    "READS",
+    "SlowAdvice",
+    "advice_on",
+    "batch_share",
+    "mean_shares",
+    "others_of",
+    "read_share",
+    "reason_of_straggler",
+    "straggler_words",
+]
+
+#: Codes of advice whose fraction is no part's.
+BATCH, READS = "BATCH", "READS"
 
 #: Fraction of the time from which a part is worth advice.
 _WORTH = 0.1
 _CHECKPOINTS = 0.05
 _COMMUNICATION = 0.25
+#: ... the same for time that does not depend on the size of the batch.
+_BATCH = 0.3
+#: Reads of tensors in a step from which the script reads in each step.
+_EACH_STEP = 0.5
+#: Fractions of the time in data below and above which a rank waits for storage, or decodes.
+_IDLE, _BUSY = 0.3, 0.7
+#: Bytes in a second below which a network is slow for gradients: a tenth of 10 Gbit/s.
+_SLOW_NETWORK = 125e6
 
 _SAVE_LESS = "Save less often: give the training a longer checkpoint_seconds, or a higher checkpoint_every."
 #: Part -> code and text of the advice on it.
@@ -36,6 +60,11 @@ _TEXTS = {
         " each step, .item() and files. tidepool stacks shows the line that it is in.",
     ),
     "validation": ("VALIDATION", "Measure on held-out data less often, or on fewer samples."),
+    "optimizer": (
+        "OPTIMIZER",
+        "Update less often, or faster: a larger batch needs fewer updates for the same samples, and torch's optimizers"
+        " update all weights at once with fused=True.",
+    ),
 }
 
 #: Parts that can make one rank slower than the others.
@@ -51,19 +80,73 @@ class SlowAdvice:
 
 
 def advice_on(
-    shares: Shares, ranks: Sequence[RankShare], straggler: RankShare | None, cores: float | None = None
+    shares: Shares,
+    ranks: Sequence[RankShare],
+    straggler: RankShare | None,
+    cores: float | None = None,
+    fixed_computing: float | None = None,
 ) -> list[SlowAdvice]:
     """Return advice, the one that promises most first.
 
-    shares: over all ranks. cores: smallest number of cores that a rank's GPU stands for; None: not known.
+    shares: over all ranks. cores: smallest number of cores that a rank's GPU stands for. fixed_computing: fraction of
+    computing that does not depend on the size of the batch. None: not known.
     """
-    if straggler is None:
-        found = list(_on_all(shares, ranks, cores))
-    else:
+    found: list[SlowAdvice] = []
+    if straggler is not None:
         # Without the slowest rank, the other parts of the others' time would be left.
-        others = mean_shares(others_of(straggler, ranks))
-        found = [*_on_straggler(others, ranks, straggler), *_on_all(others, ranks, cores)]
+        shares = mean_shares(others_of(straggler, ranks))
+        found += _on_straggler(shares, ranks, straggler)
+    found += _on_all(shares, ranks, cores)
+    found += _on_reads(ranks)
+    found += _on_batch(shares, fixed_computing)
+    explained = {one.code for one in found}
+    if READS in explained:  # the script's time is that of its reads
+        found = [one for one in found if one.code != "SCRIPT" or one.fraction > 2 * read_share(ranks)]
+    if BATCH in explained:
+        found = [one for one in found if one.code != "OPTIMIZER"]
     return sorted(found, key=lambda one: -one.fraction)
+
+
+def read_share(ranks: Sequence[RankShare]) -> float:
+    """Return the fraction of the ranks' time for which reads of tensors in each step have held them up."""
+    present = [rank for rank in ranks if rank.rank is not None]
+    reading = [rank.read_share if rank.reads >= _EACH_STEP else 0.0 for rank in present]
+    return sum(reading) / len(reading) if reading else 0.0
+
+
+def batch_share(shares: Shares, fixed_computing: float | None) -> float:
+    """Return the fraction of the time that does not depend on the size of the batch; 0: not known.
+
+    The sum of the gradients does not depend on it either: there is advice of its own on that.
+    """
+    if fixed_computing is None or shares["data"] > shares["compute"] / 4:  # data are part of the measured steps
+        return 0.0
+    fixed = fixed_computing * shares["compute"]
+    return fixed + shares["optimizer"] if fixed >= shares["optimizer"] else 0.0
+
+
+def _on_reads(ranks: Sequence[RankShare]) -> Iterator[SlowAdvice]:
+    if (waiting := read_share(ranks)) < _WORTH:
+        return
+    longest = max((rank for rank in ranks if rank.rank is not None), key=lambda rank: rank.read_share)
+    where = f" The longest are in {longest.read_place}." if longest.read_place else ""
+    yield _of(
+        READS,
+        waiting,
+        f"Read numbers from the GPU less often: the script does so {longest.reads:.2g} times in each step, by .item()"
+        f" or the like, and each time the host waits until the GPU has caught up.{where} Add the values up on the GPU,"
+        " and read the sum once in a hundred steps.",
+    )
+
+
+def _on_batch(shares: Shares, fixed_computing: float | None) -> Iterator[SlowAdvice]:
+    if (fixed := batch_share(shares, fixed_computing)) >= _BATCH:
+        yield _of(
+            BATCH,
+            fixed,
+            f"Enlarge the batch: {fixed * 100:.0f} % of the time does not depend on its size, because the batch is too"
+            " small to keep a GPU busy.",
+        )
 
 
 def _on_straggler(others: Shares, ranks: Sequence[RankShare], straggler: RankShare) -> Iterator[SlowAdvice]:
@@ -77,12 +160,48 @@ def _on_straggler(others: Shares, ranks: Sequence[RankShare], straggler: RankSha
 
 def _on_all(shares: Shares, ranks: Sequence[RankShare], cores: float | None) -> Iterator[SlowAdvice]:
     """Yield advice on what takes all ranks' time."""
-    least = {"data": _WORTH, "script": _WORTH, "validation": _WORTH, "checkpoint": _CHECKPOINTS}
+    least = dict.fromkeys(("data", "script", "validation", "optimizer"), _WORTH) | {"checkpoint": _CHECKPOINTS}
     if len([rank for rank in ranks if rank.rank is not None]) > 1:
         least["communication"] = _COMMUNICATION
     for part, (code, text) in _TEXTS.items():
         if part in least and shares.get(part, 0.0) >= least[part]:
-            yield _of(code, shares[part], (_on_workers(ranks, cores) or text) if part == "data" else text)
+            if part == "data":
+                text = (_on_workers(ranks, cores) or text) + _on_reading(ranks)
+            if part == "communication":
+                text = _on_network(ranks) + text
+            yield _of(code, shares[part], text)
+
+
+def _on_reading(ranks: Sequence[RankShare]) -> str:
+    """Return what the processor does in that time; "": not known, or a bit of both."""
+    known = [rank.data_busy for rank in ranks if rank.rank is not None and rank.data_busy is not None]
+    busy = sum(known) / len(known) if known else 0.5
+    if busy < _IDLE:
+        return (
+            f" The processor is busy for {busy * 100:.0f} % of that time: the rest waits for storage or a network. Copy"
+            " the data to a disk of the host, or read more samples at once."
+        )
+    if busy > _BUSY:
+        return (
+            f" The processor is busy for {busy * 100:.0f} % of that time: it decodes. Keep decoded samples instead of"
+            " decoding them in each epoch."
+        )
+    return ""
+
+
+def _on_network(ranks: Sequence[RankShare]) -> str:
+    """Return at which speed gradients travel between hosts where that is slow; "": it is not, or is not known."""
+    known = [rank for rank in ranks if rank.rank is not None and rank.sum_bytes and rank.steps]
+    if len({rank.host for rank in known}) < 2:
+        return ""
+    size = max(rank.sum_bytes for rank in known)
+    seconds = min(rank.seconds * rank.shares["communication"] / rank.steps for rank in known)
+    if seconds <= 0 or size / seconds >= _SLOW_NETWORK:
+        return ""
+    return (
+        f"The network between the hosts is slow: each step sums {size_words(size)} of gradients, and waits"
+        f" {seconds * 1e3:.0f} ms for it, {size_words(size / seconds)} a second. "
+    )
 
 
 def _on_workers(ranks: Sequence[RankShare], cores: float | None) -> str:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from insights.step_time.advice import (
+    BATCH,
+    READS,
     SlowAdvice,
     advice_on,
     mean_shares,
@@ -12,6 +14,8 @@ from insights.step_time.advice import (
     reason_of_straggler,
     straggler_words,
 )
+from insights.step_time.batch_costs import fixed_computing
+from insights.step_time.gpu_memory import memory_words
 from insights.step_time.outcomes import AdviceOutcome, outcomes_of
 from insights.step_time.shares import (
     RankShare,
@@ -57,6 +61,7 @@ class WhySlow:
     points: Annotated[list[SharesAt], "Shares over time, the oldest first."]
     advice: Annotated[list[SlowAdvice], "Suggestions, the one that promises most first."]
     outcomes: Annotated[list[AdviceOutcome], "Results of the advice on the owner's training of the model before."]
+    memory: Annotated[str, "How far the GPUs' memory is used."]
 
 
 def why_slow(job: Job) -> WhySlow:
@@ -66,17 +71,19 @@ def why_slow(job: Job) -> WhySlow:
     newest = row.points[-1]
     ranks, shares, recent = measured_ranks(job, row), shares_of(newest["seconds"]), recent_shares(row.points)
     straggler = straggler_of(ranks)
+    advice = advice_on(recent or shares, ranks, straggler, _cores(ranks), fixed_computing(job))
     return WhySlow(
         "measured",
-        sentence_of(recent or shares, ranks, straggler),
+        sentence_of(recent or shares, ranks, straggler, advice),
         round(sum(newest["seconds"]), 3),
         shares,
         recent,
         None if straggler is None else straggler.rank,
         ranks,
         share_points(row.points),
-        advice_on(recent or shares, ranks, straggler, _cores(ranks)),
+        advice,
         outcomes_of(job, row),
+        memory_words(ranks),
     )
 
 
@@ -96,11 +103,18 @@ def _unmeasured(job: Job) -> WhySlow:
     if not job.elastic:
         state = "not_told_apart"
         text = "The script has no session and does not use prepare, so its time is not told apart."
-    return WhySlow(state, text, 0.0, {}, {}, None, [], [], [], [])
+    return WhySlow(state, text, 0.0, {}, {}, None, [], [], [], [], "")
 
 
-def sentence_of(shares: Shares, ranks: Sequence[RankShare], straggler: RankShare | None) -> str:
+def sentence_of(
+    shares: Shares, ranks: Sequence[RankShare], straggler: RankShare | None, advice: Sequence[SlowAdvice] = ()
+) -> str:
     """Return "62 % of the time is spent waiting for data, 30 % computing."."""
+    if advice and advice[0].code == BATCH:
+        return f"{_percent(advice[0].fraction)} of the time does not depend on the size of the batch, which is small."
+    if advice and advice[0].code == READS:
+        place = max(ranks, key=lambda rank: rank.read_share).read_place
+        return f"{_percent(advice[0].fraction)} of the time is spent waiting for numbers from the GPU{_in(place)}."
     computing = f"{_percent(shares['compute'])} computing"
     # Parts of the slowest rank's own time are no causes of their own where the others wait for it.
     told = shares if straggler is None else mean_shares(others_of(straggler, ranks))
@@ -112,6 +126,10 @@ def sentence_of(shares: Shares, ranks: Sequence[RankShare], straggler: RankShare
         words = straggler_words(straggler, reason_of_straggler(straggler, ranks))
         return f"{_percent(others[largest])} of the others' time is spent waiting for {words}."
     return f"{_percent(others[largest])} of the time is spent {PART_WORDS[largest][1]}, {computing}."
+
+
+def _in(place: str) -> str:
+    return f" in {place}" if place else ""
 
 
 def _percent(share: float) -> str:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
-from insights.step_time.advice import SlowAdvice, advice_on
-from insights.step_time.shares import Shares, measured_ranks, shares_of, straggler_of
+from insights.step_time.advice import BATCH, READS, SlowAdvice, advice_on, batch_share, read_share
+from insights.step_time.batch_costs import fixed_computing
+from insights.step_time.shares import measured_ranks, shares_of, straggler_of
 from jobs.models import Job, TimeByCause
 
 __all__ = ["AdviceOutcome", "Pace", "outcomes_of", "pace_of"]
@@ -22,6 +23,9 @@ _PARTS = {
     "COMMUNICATION": "communication",
     "SCRIPT": "script",
     "VALIDATION": "validation",
+    "OPTIMIZER": "optimizer",
+    BATCH: "what each batch takes, however small",
+    READS: "reads of tensors on a GPU",
 }
 
 
@@ -39,7 +43,7 @@ class AdviceOutcome:
     expected: Annotated[float, "Bound of the speedup that the advice named."]
     speedup: Annotated[float, "Samples per second of this training over the earlier one's."]
     share_before: Annotated[float, "Fraction of the earlier training's time that the advice was about, 0 to 1."]
-    share_after: Annotated[float, "The same part's fraction of this training's time."]
+    share_after: Annotated[float | None, "The same part's fraction of this training's time; null: not known."]
     text: str
 
 
@@ -56,28 +60,34 @@ def outcomes_of(job: Job, row: TimeByCause) -> list[AdviceOutcome]:
         before = _pace(earlier)
         if before is not None and abs(before.ranks - pace.ranks) <= _SAME_RANKS * pace.ranks:
             ranks = measured_ranks(earlier.job, earlier)
-            advice = advice_on(shares_of(earlier.points[-1]["seconds"]), ranks, straggler_of(ranks))
-            return compared(earlier.job_id, advice, pace.samples_per_second / before.samples_per_second, _shares(row))
+            shares, fixed = shares_of(earlier.points[-1]["seconds"]), fixed_computing(earlier.job)
+            advice = advice_on(shares, ranks, straggler_of(ranks), fixed_computing=fixed)
+            speedup = pace.samples_per_second / before.samples_per_second
+            return [_outcome(earlier.job_id, one, speedup, _share_of(one.code, job, row)) for one in advice]
     return []
 
 
-def compared(job: int, advice: Sequence[SlowAdvice], speedup: float, shares: Shares) -> list[AdviceOutcome]:
-    """Return the outcome of each advice. job: id of the training that was advised; shares: of the later one."""
-    return [_outcome(job, one, speedup, shares.get(_PARTS[one.code], 0.0)) for one in advice]
+def _share_of(code: str, job: Job, row: TimeByCause) -> float | None:
+    """Return the fraction of a training's time that advice of this code is about; None: not known."""
+    shares = shares_of(row.points[-1]["seconds"])
+    if code == READS:
+        return read_share(measured_ranks(job, row))
+    if code == BATCH:
+        fixed = fixed_computing(job)
+        return None if fixed is None else batch_share(shares, fixed)
+    return shares.get(_PARTS[code], 0.0)
 
 
-def _outcome(job: int, advice: SlowAdvice, speedup: float, after: float) -> AdviceOutcome:
+def _outcome(job: int, advice: SlowAdvice, speedup: float, after: float | None) -> AdviceOutcome:
     part = _PARTS[advice.code]
+    now = "" if after is None else f"Now {part} takes {after * 100:.0f} %, and t"
     text = (
         f"Training {job} was advised about {part} ({advice.fraction * 100:.0f} % of its time, up to"
-        f" {advice.speedup:.2g} times as fast). Now {part} takes {after * 100:.0f} %, and this training makes"
-        f" {speedup:.2g} times as many samples per second."
+        f" {advice.speedup:.2g} times as fast). {now or 'T'}his training makes {speedup:.2g} times as many samples per"
+        " second."
     )
-    return AdviceOutcome(job, advice.code, advice.speedup, round(speedup, 2), advice.fraction, round(after, 4), text)
-
-
-def _shares(row: TimeByCause) -> dict[str, float]:
-    return shares_of(row.points[-1]["seconds"])
+    share = None if after is None else round(after, 4)
+    return AdviceOutcome(job, advice.code, advice.speedup, round(speedup, 2), advice.fraction, share, text)
 
 
 def _pace(row: TimeByCause) -> Pace | None:

@@ -15,6 +15,7 @@ __all__ = [
     "Shares",
     "SharesAt",
     "measured_ranks",
+    "rank_share",
     "recent_shares",
     "share_points",
     "shares_of",
@@ -45,6 +46,20 @@ class RankShare:
     caused_seconds: Annotated[float, "Seconds for which the other ranks have waited for it, on average over them."]
     compared: Annotated[int, "Number of compared sums."]
     workers: Annotated[int | None, "Workers of its data loader; null: not known."] = None
+    data_busy: Annotated[
+        float | None,
+        "Fraction of its time in data in which its processor was busy, 0 to 1; null: not known, as workers read.",
+    ] = None
+    reads: Annotated[float, "Reads of a tensor on its GPU by the script, such as item(), in each step."] = 0.0
+    read_share: Annotated[
+        float, "Fraction of its time for which these reads have held it up, less what its GPU computed, 0 to 1."
+    ] = 0.0
+    read_place: Annotated[str, "Line with the longest of these reads."] = ""
+    sum_bytes: Annotated[int, "Bytes that a step sums over all ranks; 0: not known."] = 0
+    gpu_peak_bytes: Annotated[int | None, "Most memory that its tensors have taken; null: its device is no GPU."] = None
+    gpu_peak_step: Annotated[int | None, "Step of the rank in which that was first seen."] = None
+    gpu_reserved_bytes: Annotated[int | None, "Memory that torch's allocator holds."] = None
+    gpu_limit_bytes: Annotated[int | None, "Memory of its GPU."] = None
 
 
 @dataclass(frozen=True)
@@ -67,15 +82,16 @@ def measured_ranks(job: Job, row: TimeByCause) -> list[RankShare]:
     attempt = job.run.attempt
     numbers = rank_numbers(job, attempt)
     found = [
-        _rank(key.partition("/")[2], attempt, numbers, values)
+        rank_share(key.partition("/")[2], attempt, numbers, values)
         for key, values in row.ranks.items()
         if key.startswith(f"{attempt}/")
     ]
     return sorted(found, key=lambda rank: (rank.rank is None, rank.rank or 0, rank.member_id))
 
 
-def _rank(member_id: str, attempt: int, numbers: Mapping[str, int], values: Mapping[str, Any]) -> RankShare:
-    sums = values["sums"]
+def rank_share(member_id: str, attempt: int, numbers: Mapping[str, int], values: Mapping[str, Any]) -> RankShare:
+    """Return a rank's shares. values: of a row's `ranks`. numbers: member id -> rank."""
+    sums, shares = values["sums"], shares_of(values["seconds"])
     return RankShare(
         numbers.get(member_id),
         member_id,
@@ -83,12 +99,33 @@ def _rank(member_id: str, attempt: int, numbers: Mapping[str, int], values: Mapp
         attempt,
         round(sum(values["seconds"]), 3),
         values["steps"],
-        shares_of(values["seconds"]),
+        shares,
         round(values["last_in"] / sums, 4) if sums else 0.0,
         values["caused"],
         sums,
         values.get("workers"),
+        **_signs(values, shares),
     )
+
+
+def _signs(values: Mapping[str, Any], shares: Shares) -> dict[str, Any]:
+    """Return what the rank's signs say; {} as told by an earlier release."""
+    signs, total = values.get("signs"), sum(values["seconds"])
+    if not signs or not shares:
+        return {}
+    memory, cpu, data = signs["gpu_memory"] or {}, signs["data_cpu_seconds"], shares["data"] * total
+    held_up = min(signs["read_seconds"], max(0.0, total - (signs["gpu_seconds"] or 0.0)))
+    return {
+        "data_busy": round(min(1.0, cpu / data), 4) if cpu is not None and data > 0 else None,
+        "reads": round(signs["reads"] / max(1, values["steps"]), 2),
+        "read_share": round(min(1.0, held_up / total), 4),
+        "read_place": signs["read_place"],
+        "sum_bytes": signs["sum_bytes"],
+        "gpu_peak_bytes": memory.get("peak_bytes"),
+        "gpu_peak_step": memory.get("peak_step"),
+        "gpu_reserved_bytes": memory.get("reserved_bytes"),
+        "gpu_limit_bytes": memory.get("limit_bytes"),
+    }
 
 
 def straggler_of(ranks: Sequence[RankShare]) -> RankShare | None:

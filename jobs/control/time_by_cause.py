@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from tidepool.protocol import SPENT_PARTS, RankTime, TimeSpent
+from tidepool.protocol import SPENT_PARTS, RankTime, TimeSpent, to_json
 
 from jobs.models import Job, TimeByCause
 
@@ -33,6 +33,7 @@ def store(job: Job, told: TimeSpent) -> None:
             "sums": rank.sums,
             "last_in": rank.last_in,
             "workers": rank.workers,
+            "signs": to_json(rank.signs),
         }
     while len(row.ranks) > MOST_RANKS:
         oldest = next(iter(row.ranks))

@@ -72,8 +72,8 @@ class TimeByCause(models.Model):
     """
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="time_by_cause")
-    #: `<attempt>/<member id>` -> {"seconds", "steps", "caused", "sums", "last_in"}, see `tidepool.protocol.RankTime`.
-    #: The newest ranks only.
+    #: `<attempt>/<member id>` -> {"seconds", "steps", "caused", "sums", "last_in", "workers", "signs"}, see
+    #: `tidepool.protocol.RankTime`. The newest ranks only.
     ranks = models.JSONField(default=dict)
     #: Seconds of the ranks that `ranks` lacks, added up; []: it lacks none.
     former = models.JSONField(default=list)

@@ -95,6 +95,11 @@ class Machine:
     def plug(self) -> None:
         self._set_cable("up")
 
+    def slow_down(self, bits_per_second: int) -> None:
+        """Let no more than that arrive over its cable."""
+        shape = ("tbf", "rate", f"{bits_per_second}bit", "burst", "64kb", "latency", "200ms")
+        _run(*_in_network(self._bridge), "tc", "qdisc", "add", "dev", self._cable, "root", *shape)
+
     def connect_to(self, bridge: str) -> None:
         """Move its cable to another of the bridges: it reaches only who is on the same one."""
         self._set_cable("master", bridge)

@@ -5,7 +5,7 @@ import time
 import click
 
 from tidepool.cli.context import Context, columns, job_argument, json_option, show_json
-from tidepool.client.rows import StackGroup, Stacks
+from tidepool.client.recording_rows import StackGroup, Stacks
 from tidepool.client.training import Job
 
 __all__ = ["stacks", "why_slow"]
@@ -52,6 +52,8 @@ def why_slow(context: Context, job: int, as_json: bool) -> None:
         click.echo("\nWhat would make it faster:")
         for advice in found.advice:
             click.echo(f"  {advice.text}")
+    if found.memory:
+        click.echo(f"\n{found.memory}")
     if found.outcomes:
         click.echo("\nWhat came of earlier advice:")
         for outcome in found.outcomes:

@@ -1,14 +1,82 @@
-"""Answers of the REST API on recordings of a rank. scripts/client-rows writes this file from the OpenAPI schema."""
+"""Answers of the REST API on stacks and recordings. scripts/client-rows writes this file from the OpenAPI schema."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 __all__ = [
     "Flame",
     "FlameFunction",
+    "StackGroup",
+    "StackedProcess",
+    "Stacks",
+    "StalledStacks",
     "StepTrace",
     "TraceOperator",
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackGroup:
+    """`StackGroupOutput` of the REST API."""
+
+    #: Labels of the ranks: their numbers, or their ids where they have none.
+    ranks: Sequence[str] = ()
+    #: Activity of the ranks, in words.
+    text: str = ""
+    #: Frames of the main thread, the innermost first; empty: there is none.
+    stack: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackedProcess:
+    """`StackedProcessOutput` of the REST API."""
+
+    #: Rank in the newest generation; null: not a member of it.
+    rank: int | None = None
+    member_id: str = ""
+    host: str = ""
+    pid: int = 0
+    name: str = ""
+    #: Whether the rank has forked it, such as a worker of its data loader.
+    is_worker: bool = False
+    #: Values: answered, stopped, in_kernel, unable, silent, ended.
+    state: str = ""
+    #: Activity of the main thread, in words; empty: the process has not answered.
+    text: str = ""
+    #: Frames of each thread, the innermost first; the main thread comes first.
+    threads: Sequence[Sequence[str]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StalledStacks:
+    """`StalledStacksOutput` of the REST API."""
+
+    groups: tuple[StackGroup, ...] = ()
+    #: The newest attempt in which ranks were ended because they made no step.
+    attempt: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stacks:
+    """`StacksOutput` of the REST API."""
+
+    #: Ranks by equal stacks of their main threads, the largest group first.
+    groups: tuple[StackGroup, ...] = ()
+    stalled: StalledStacks | None = None
+    #: Number of the newest request; 0: there was none.
+    number: int = 0
+    #: taking: some hosts have not answered yet. Values: none, taking, taken.
+    state: str = ""
+    #: Time of the request.
+    at: datetime | None = None
+    requested_by: str = ""
+    #: Activity of all ranks, in one sentence.
+    text: str = ""
+    #: Hosts that have not answered.
+    missing_hosts: Sequence[str] = ()
+    processes: tuple[StackedProcess, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

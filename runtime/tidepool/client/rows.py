@@ -23,10 +23,6 @@ __all__ = [
     "Script",
     "SharesAt",
     "SlowAdvice",
-    "StackGroup",
-    "StackedProcess",
-    "Stacks",
-    "StalledStacks",
     "StudyInfo",
     "Term",
     "TrialInfo",
@@ -226,6 +222,24 @@ class RankShare:
     compared: int = 0
     #: Workers of its data loader; null: not known.
     workers: int | None = None
+    #: Fraction of its time in data in which its processor was busy, 0 to 1; null: not known, as workers read.
+    data_busy: float | None = None
+    #: Reads of a tensor on its GPU by the script, such as item(), in each step.
+    reads: float = 0.0
+    #: Fraction of its time for which these reads have held it up, less what its GPU computed, 0 to 1.
+    read_share: float = 0.0
+    #: Line with the longest of these reads.
+    read_place: str = ""
+    #: Bytes that a step sums over all ranks; 0: not known.
+    sum_bytes: int = 0
+    #: Most memory that its tensors have taken; null: its device is no GPU.
+    gpu_peak_bytes: int | None = None
+    #: Step of the rank in which that was first seen.
+    gpu_peak_step: int | None = None
+    #: Memory that torch's allocator holds.
+    gpu_reserved_bytes: int | None = None
+    #: Memory of its GPU.
+    gpu_limit_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,8 +277,8 @@ class AdviceOutcome:
     speedup: float = 0.0
     #: Fraction of the earlier training's time that the advice was about, 0 to 1.
     share_before: float = 0.0
-    #: The same part's fraction of this training's time.
-    share_after: float = 0.0
+    #: The same part's fraction of this training's time; null: not known.
+    share_after: float | None = None
     text: str = ""
 
 
@@ -292,69 +306,8 @@ class WhySlow:
     advice: tuple[SlowAdvice, ...] = ()
     #: Results of the advice on the owner's training of the model before.
     outcomes: tuple[AdviceOutcome, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackGroup:
-    """`StackGroupOutput` of the REST API."""
-
-    #: Labels of the ranks: their numbers, or their ids where they have none.
-    ranks: Sequence[str] = ()
-    #: Activity of the ranks, in words.
-    text: str = ""
-    #: Frames of the main thread, the innermost first; empty: there is none.
-    stack: Sequence[str] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class StackedProcess:
-    """`StackedProcessOutput` of the REST API."""
-
-    #: Rank in the newest generation; null: not a member of it.
-    rank: int | None = None
-    member_id: str = ""
-    host: str = ""
-    pid: int = 0
-    name: str = ""
-    #: Whether the rank has forked it, such as a worker of its data loader.
-    is_worker: bool = False
-    #: Values: answered, stopped, in_kernel, unable, silent, ended.
-    state: str = ""
-    #: Activity of the main thread, in words; empty: the process has not answered.
-    text: str = ""
-    #: Frames of each thread, the innermost first; the main thread comes first.
-    threads: Sequence[Sequence[str]] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class StalledStacks:
-    """`StalledStacksOutput` of the REST API."""
-
-    groups: tuple[StackGroup, ...] = ()
-    #: The newest attempt in which ranks were ended because they made no step.
-    attempt: int = 0
-    text: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stacks:
-    """`StacksOutput` of the REST API."""
-
-    #: Ranks by equal stacks of their main threads, the largest group first.
-    groups: tuple[StackGroup, ...] = ()
-    stalled: StalledStacks | None = None
-    #: Number of the newest request; 0: there was none.
-    number: int = 0
-    #: taking: some hosts have not answered yet. Values: none, taking, taken.
-    state: str = ""
-    #: Time of the request.
-    at: datetime | None = None
-    requested_by: str = ""
-    #: Activity of all ranks, in one sentence.
-    text: str = ""
-    #: Hosts that have not answered.
-    missing_hosts: Sequence[str] = ()
-    processes: tuple[StackedProcess, ...] = ()
+    #: How far the GPUs' memory is used.
+    memory: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

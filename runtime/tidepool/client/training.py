@@ -11,8 +11,8 @@ from tidepool.client.errors import JobFailed, MissingPackage, NotAllowed, NotFou
 from tidepool.client.following import Follower, fetch_info
 from tidepool.client.http import Connection, new_key
 from tidepool.client.patience import Patience
-from tidepool.client.recording_rows import Flame, StepTrace
-from tidepool.client.rows import Checkpoint, Event, JobInfo, LogLine, MetricPoint, ResultFile, Stacks, Why, WhySlow
+from tidepool.client.recording_rows import Flame, Stacks, StepTrace
+from tidepool.client.rows import Checkpoint, Event, JobInfo, LogLine, MetricPoint, ResultFile, Why, WhySlow
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]

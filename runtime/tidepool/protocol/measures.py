@@ -2,9 +2,9 @@
 
 import msgspec
 
-from tidepool.protocol.codec import Count, Name, Seconds
+from tidepool.protocol.codec import Bytes, Count, Name, Seconds
 
-__all__ = ["SPENT_PARTS", "AdaptedBatch", "RankTime", "SpentTime", "StepTimes"]
+__all__ = ["SPENT_PARTS", "AdaptedBatch", "GpuMemory", "RankSigns", "RankTime", "SpentTime", "StepTimes"]
 
 #: Parts of a rank's time. Ranks cannot tell straggling from communication: the coordinator does.
 SPENT_PARTS = (
@@ -20,6 +20,36 @@ SPENT_PARTS = (
 )
 
 
+class GpuMemory(msgspec.Struct, frozen=True):
+    """Memory of a rank's GPU, as torch's allocator counts it."""
+
+    #: Most bytes of tensors at one time so far.
+    peak_bytes: Bytes
+    #: Bytes that the allocator holds now, and bytes that it may hold.
+    reserved_bytes: Bytes
+    limit_bytes: Bytes
+    #: Step in which the peak was first seen.
+    peak_step: Count = 0
+
+
+class RankSigns(msgspec.Struct, frozen=True):
+    """Signs of what makes a part of a rank's time long. Sums since it has joined."""
+
+    #: CPU seconds in which the training thread has read data itself; None: workers read them.
+    data_cpu_seconds: Seconds | None = None
+    #: Number of reads of a tensor on a device by the script, such as `item()`, and the seconds that they have taken.
+    reads: Count = 0
+    read_seconds: Seconds = 0.0
+    #: Line with most of these seconds, such as "train.py line 30".
+    read_place: Name = ""
+    #: Seconds in which the GPU has computed, by its own clock; None: the device is none.
+    gpu_seconds: Seconds | None = None
+    #: Bytes that a step sums over all ranks.
+    sum_bytes: Bytes = 0
+    #: None: the device is no GPU.
+    gpu_memory: GpuMemory | None = None
+
+
 class SpentTime(msgspec.Struct, frozen=True):
     """Time of a rank's training thread since it has joined."""
 
@@ -30,6 +60,7 @@ class SpentTime(msgspec.Struct, frozen=True):
     waits: list[tuple[int, float]] = []
     #: Workers of the rank's data loader; None: not known.
     workers: Count | None = None
+    signs: RankSigns = RankSigns()
 
 
 class RankTime(msgspec.Struct, frozen=True):
@@ -46,6 +77,7 @@ class RankTime(msgspec.Struct, frozen=True):
     last_in: Count = 0
     #: Workers of its data loader; None: not known.
     workers: Count | None = None
+    signs: RankSigns = RankSigns()
 
 
 class StepTimes(msgspec.Struct, frozen=True):

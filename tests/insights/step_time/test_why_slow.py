@@ -9,13 +9,15 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 from rest_framework.test import APIClient
-from tidepool.protocol import SPENT_PARTS
+from tidepool.protocol import SPENT_PARTS, RankSigns, to_json
 
 from insights.step_time.advice import advice_on
 from insights.step_time.answer import sentence_of
+from insights.step_time.batch_costs import fixed_part
+from insights.step_time.gpu_memory import memory_words
 from insights.step_time.outcomes import pace_of
 from insights.step_time.page import WIDTH, bar_of
-from insights.step_time.shares import RankShare, recent_shares, share_points, straggler_of
+from insights.step_time.shares import RankShare, rank_share, recent_shares, share_points, straggler_of
 from jobs.control import time_by_cause
 from jobs.models import Job, JobProfile, TimeByCause
 from tests.factories import JobFactory
@@ -118,6 +120,85 @@ def test_advice_on_data_counts_workers_and_cores(workers: int | None, cores: flo
     ranks = [replace(rank(number, data=0.5, compute=0.5), workers=workers) for number in (0, 1)]
     [advice] = advice_on(shares(data=0.5, compute=0.5), ranks, None, cores)
     assert words in advice.text
+
+
+@pytest.mark.parametrize(
+    ("busy", "words"), [(0.04, "waits for storage or a network"), (0.9, "it decodes"), (0.5, None), (None, None)]
+)
+def test_advice_on_data_tells_waiting_from_decoding(busy: float | None, words: str | None) -> None:
+    ranks = [replace(rank(number, data=0.5, compute=0.5), workers=0, data_busy=busy) for number in (0, 1)]
+    [advice] = advice_on(shares(data=0.5, compute=0.5), ranks, None)
+    assert ("processor is busy" in advice.text) == (words is not None)
+    assert words is None or words in advice.text
+
+
+@pytest.mark.parametrize(
+    ("size", "hosts", "is_slow"), [(4_000_000, 2, True), (4_000_000, 1, False), (10**9, 2, False), (0, 2, False)]
+)
+def test_a_slow_network_is_named_with_its_speed(size: int, hosts: int, is_slow: bool) -> None:
+    both = [rank(number, communication=0.5, compute=0.5) for number in (0, 1)]
+    ranks = [replace(each, sum_bytes=size, host=f"gpu{number % hosts}") for number, each in enumerate(both)]
+    [advice] = advice_on(shares(communication=0.5, compute=0.5), ranks, None)
+    assert advice.text.startswith("The network between the hosts is slow: each step sums 3.8 MiB") == is_slow
+
+
+def test_reads_in_each_step_are_named_with_their_line() -> None:
+    both = [rank(number, script=0.5, compute=0.5) for number in (0, 1)]
+    ranks = [replace(each, reads=2.0, read_share=0.4, read_place="train.py line 30") for each in both]
+    every = shares(script=0.5, compute=0.5)
+    advice = advice_on(every, ranks, None)
+    assert [(one.code, one.fraction, one.speedup) for one in advice] == [("READS", 0.4, 1.67)]
+    assert "2 times in each step" in advice[0].text
+    assert sentence_of(every, ranks, None, advice) == (
+        "40 % of the time is spent waiting for numbers from the GPU in train.py line 30."
+    )
+    seldom = [replace(each, reads=0.01) for each in ranks]
+    assert [one.code for one in advice_on(every, seldom, None)] == ["SCRIPT"]
+
+
+def test_time_that_the_gpu_computes_is_not_the_reads() -> None:
+    signs = to_json(RankSigns(reads=50, read_seconds=80.0, gpu_seconds=70.0, read_place="train.py line 30"))
+    values = {"seconds": seconds(compute=100.0), "steps": 50, "caused": 0.0, "sums": 0, "last_in": 0, "signs": signs}
+    assert rank_share("gpu0.0.1", 1, {}, values).read_share == 0.3
+
+
+def test_a_batch_that_is_too_small_is_named() -> None:
+    every = shares(compute=0.6, optimizer=0.2, script=0.05, communication=0.15)
+    ranks = [rank(0, compute=0.6, optimizer=0.2, script=0.05, communication=0.15)]
+    [advice] = advice_on(every, ranks, None, fixed_computing=0.9)
+    assert (advice.code, advice.fraction) == ("BATCH", 0.74)
+    assert sentence_of(every, [], None, [advice]).startswith("74 % of the time does not depend on the size")
+    for fixed in (None, 0.05):
+        assert [one.code for one in advice_on(every, ranks, None, fixed_computing=fixed)] == ["OPTIMIZER"]
+
+
+@pytest.mark.parametrize(
+    ("points", "fixed"),
+    [
+        ([], None),
+        ([(4, 0.01, 100)], None),
+        ([(4, 0.01, 100), (5, 0.011, 100)], None),
+        ([(4, 0.014, 100), (2, 0.012, 20)], 10 / 14),
+        ([(4, 0.004, 100), (8, 0.008, 20)], 0.0),
+        ([(4, 0.010, 100), (8, 0.009, 20)], 1.0),
+    ],
+)
+def test_what_each_batch_takes_is_told_by_two_sizes(points: list[tuple[int, float, int]], fixed: float | None) -> None:
+    found = fixed_part(points)
+    assert found == (None if fixed is None else pytest.approx(fixed, abs=1e-6))
+
+
+def test_memory_says_how_far_the_limit_is() -> None:
+    gib = 1024**3
+    known = [replace(rank(number), gpu_limit_bytes=80 * gib, gpu_peak_step=9) for number in (0, 1)]
+    peaks = zip(known, (40, 60), strict=True)
+    ranks = [replace(each, gpu_peak_bytes=peak * gib, gpu_reserved_bytes=72 * gib) for each, peak in peaks]
+    assert memory_words(ranks) == (
+        "Rank 1 comes closest to the limit of its GPU's memory: its tensors have taken up to 60 GiB of 80 GiB, 25 %"
+        " below the limit, first at its step 9. torch's allocator holds 72 GiB."
+    )
+    assert memory_words([rank(0)]) == "No rank computes on a GPU, so no memory of a GPU is measured."
+    assert memory_words([]) == ""
 
 
 def test_a_loader_without_workers_is_named_with_the_cores_of_its_hosts(

@@ -34,6 +34,8 @@ def sums(clock: StepClock) -> dict[str, float]:
 
 def finish(clock: StepClock, time: Time, seconds: float, watch: Watch, operation: int = 0) -> None:
     class Reducer:
+        bytes = 4096
+
         def finish(self) -> None:
             time.now += seconds
 
@@ -93,6 +95,8 @@ def test_data_that_is_awaited_while_the_sums_are_made_is_no_communication() -> N
     clock.begin()
 
     class Reducer:
+        bytes = 4096
+
         def finish(self) -> None:
             with clock.during(TimePart.DATA):
                 time.now += 3
@@ -130,3 +134,32 @@ def test_a_reading_has_the_workers_of_the_loader_once_it_is_open() -> None:
     assert before is not None
     assert after is not None
     assert (before.workers, after.workers) == (None, 0)
+
+
+def test_processor_time_counts_while_the_rank_reads_data_itself() -> None:
+    cpu = Time()
+    clock = StepClock(time := Time(), cpu)
+    clock.begin()
+    cpu.now += 5
+    with clock.during(TimePart.DATA):
+        time.now, cpu.now = time.now + 4, cpu.now + 1
+        with clock.during(TimePart.DATA):
+            time.now, cpu.now = time.now + 4, cpu.now + 2
+    cpu.now += 5
+    reading = clock.reading()
+    assert reading is not None
+    assert (sums(clock), reading.signs.data_cpu_seconds) == ({"data": 8}, 3)
+    clock.workers = 2
+    reading = clock.reading()
+    assert reading is not None
+    assert reading.signs.data_cpu_seconds is None
+
+
+def test_a_gpus_computing_and_the_size_of_a_sum_are_signs() -> None:
+    clock = StepClock(time := Time())
+    clock.begin()
+    for operation in range(2):
+        finish(clock, time, 1.0, Watch(0.75, is_gpu=True), operation)
+    reading = clock.reading()
+    assert reading is not None
+    assert (reading.signs.gpu_seconds, reading.signs.sum_bytes, reading.signs.gpu_memory) == (1.5, 4096, None)

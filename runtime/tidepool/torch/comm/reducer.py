@@ -168,6 +168,11 @@ class Reducer(ABC):
         return [*self._buckets, *self._late_buckets]
 
     @property
+    def bytes(self) -> int:
+        """Return the number of bytes that a step sums."""
+        return sum(bucket.wire.nbytes for bucket in self.buckets)
+
+    @property
     def is_under_way(self) -> bool:
         """Return whether a sum was begun and neither finished nor given up."""
         return self._under_way

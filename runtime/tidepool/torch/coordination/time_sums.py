@@ -134,4 +134,4 @@ def _told(member_id: str, rank: _Rank) -> RankTime:
     seconds[_STRAGGLING] = straggled
     rounded = [round(each, 3) for each in seconds]
     compared = round(rank.caused, 3), rank.sums, rank.last_in
-    return RankTime(member_id, rank.spent.steps, rounded, *compared, rank.spent.workers)
+    return RankTime(member_id, rank.spent.steps, rounded, *compared, rank.spent.workers, rank.spent.signs)

@@ -13,10 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
-from tidepool.protocol import SPENT_PARTS, SpentTime
+import torch
+
+from tidepool.protocol import SPENT_PARTS, RankSigns, SpentTime
 from tidepool.torch.adaptive.profiler import Stopwatch
 from tidepool.torch.comm.reducer import Reducer
 from tidepool.torch.data import Feed
+from tidepool.torch.rank.device_memory import DeviceMemory
+from tidepool.torch.rank.host_reads import HostReads
 
 __all__ = ["StepClock", "TimePart"]
 
@@ -40,11 +44,11 @@ class TimePart(IntEnum):
 class StepClock:
     """Seconds by part. Only the training thread changes it; `reading` may be called by another one.
 
-    now: monotonic seconds.
+    now: monotonic seconds. cpu: CPU seconds of the calling thread.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+    def __init__(self, now: Callable[[], float] = time.monotonic, cpu: Callable[[], float] = time.thread_time) -> None:
+        self._now, self._cpu = now, cpu
         self._seconds = [0.0] * len(SPENT_PARTS)
         #: TimePart under way and the time of its beginning; None: the rank does not train.
         self._running: tuple[TimePart, float] | None = None
@@ -57,6 +61,17 @@ class StepClock:
         #: Operations and the seconds for which this rank has waited in their sums.
         self._waits: deque[tuple[int, float]] = deque(maxlen=_MOST_WAITS)
         self._each = 1
+        #: CPU seconds of this thread in data, and its CPU time when the present stay there began.
+        self._data_cpu, self._data_cpu_began = 0.0, 0.0
+        #: Seconds of computing by the GPU's clock; None: the device is none.
+        self._gpu_seconds: float | None = None
+        self._reducer: Reducer | None = None
+        self._reads, self._memory = HostReads(), DeviceMemory(None)
+
+    def watch(self, device: torch.device) -> None:
+        """Watch the device: reads of its tensors by this thread, and its memory."""
+        self._reads.watch()
+        self._memory = DeviceMemory(device)
 
     def begin(self) -> None:
         """Begin to count: the rank has joined."""
@@ -74,6 +89,10 @@ class StepClock:
             return TimePart.SCRIPT
         (former, since), now = self._running, self._now()
         self._seconds[former] += now - since
+        if former is TimePart.DATA:
+            self._data_cpu += self._cpu() - self._data_cpu_began
+        if part is TimePart.DATA:
+            self._data_cpu_began = self._cpu()
         self._running = part, now
         return former
 
@@ -91,6 +110,11 @@ class StepClock:
         with self.during(part):
             work()
 
+    def count_step(self) -> None:
+        """Count a step that the rank has made."""
+        self.steps += 1
+        self._memory.look(self.steps, self._now())
+
     def open_feed(self, feed: Feed) -> None:
         """Have the feed start its workers."""
         self.workers = feed.workers
@@ -103,8 +127,11 @@ class StepClock:
         # Less what the rank does while the sums are made: it looks after its data.
         waited = self._seconds[TimePart.COMMUNICATION] - before
         computed = self._seconds[TimePart.COMPUTE]
+        self._reducer = reducer
         if watch.is_gpu:
-            behind = min(max(watch.seconds() - (computed - self._computed), 0.0), waited)
+            of_gpu = watch.seconds()
+            self._gpu_seconds = (self._gpu_seconds or 0.0) + of_gpu
+            behind = min(max(of_gpu - (computed - self._computed), 0.0), waited)
             self._seconds[TimePart.COMMUNICATION] -= behind
             self._seconds[TimePart.COMPUTE] += behind
             waited -= behind
@@ -119,8 +146,21 @@ class StepClock:
             if self._running is running:  # else a part has ended meanwhile, and the sums may have it or not
                 part, since = running
                 seconds[part] += self._now() - since
-                return SpentTime([round(each, 6) for each in seconds], self.steps, self._taken_waits(), self.workers)
+                rounded = [round(each, 6) for each in seconds]
+                return SpentTime(rounded, self.steps, self._taken_waits(), self.workers, self._signs())
         return None
+
+    def _signs(self) -> RankSigns:
+        reads, read_seconds, place = self._reads.most()
+        return RankSigns(
+            data_cpu_seconds=None if self.workers else round(self._data_cpu, 6),
+            reads=reads,
+            read_seconds=round(read_seconds, 6),
+            read_place=place,
+            gpu_seconds=None if self._gpu_seconds is None else round(self._gpu_seconds, 6),
+            sum_bytes=self._reducer.bytes if self._reducer is not None else 0,
+            gpu_memory=self._memory.newest,
+        )
 
     def _taken_waits(self) -> list[tuple[int, float]]:
         waits = []

@@ -123,7 +123,7 @@ class Transitions:
     def step_made(self, seconds: float) -> None:
         """Record the duration of a step, from which the coordinator derives its timeouts."""
         note_step(self.state.position.step)
-        self.clock.steps += 1
+        self.clock.count_step()
         if self._control is not None:
             self._control.step_made(seconds)
 
@@ -151,6 +151,7 @@ class Transitions:
         self.state.pack()  # raises now, not at the first switch, for what cannot be carried to another process
         could_train()
         self._control.send(MemberMessage("ready"))
+        self.clock.watch(next(self.state.model.parameters()).device)
         while self._group is None:
             prepared = self._next_invitation(self._control)
             try:
