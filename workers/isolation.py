@@ -9,9 +9,13 @@ __all__ = ["ANY", "LEVEL_WORDS", "gives", "part_of", "with_parts"]
 
 #: Level of a group that takes any host.
 ANY: Final = ""
-_ORDER: Final = (Host.Isolation.SHARED, Host.Isolation.WALLED, Host.Isolation.SEPARATE)
+_ORDER: Final = (Host.Isolation.SHARED, Host.Isolation.WALLED, Host.Isolation.SEPARATE, Host.Isolation.SEALED)
 #: Level -> what a host of it gives.
-LEVEL_WORDS: Final = {Host.Isolation.WALLED: "walls", Host.Isolation.SEPARATE: "users of their own"}
+LEVEL_WORDS: Final = {
+    Host.Isolation.WALLED: "walls",
+    Host.Isolation.SEPARATE: "users of their own",
+    Host.Isolation.SEALED: "sealed",
+}
 
 
 def gives(host: Host, level: str) -> bool:

@@ -27,6 +27,8 @@ class Host(models.Model):
         WALLED = "walled"
         #: ... and those of each person are a user of their own.
         SEPARATE = "separate"
+        #: ... each has limits, and opens no GPU but its own.
+        SEALED = "sealed"
         #: Trainings are not kept apart, as the operator chose.
         SHARED = "shared"
         #: The host lacks the level that was chosen: it runs no training.

@@ -37,6 +37,7 @@ class InstanceGroup(models.Model):
         ANY = "", "Any"
         WALLED = "walled", "Walls"
         SEPARATE = "separate", "Users of their own"
+        SEALED = "sealed", "Sealed"
 
     class State(models.TextChoices):
         #: Created but not deployed: submissions are refused.

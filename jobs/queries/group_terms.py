@@ -121,8 +121,8 @@ TERMS: Final = (
     Term(
         "least_isolation",
         "Least isolation",
-        "What a host has to keep trainings apart by: walls, or walls and users of their own. Trainings wait rather "
-        "than run on other hosts.",
+        "What a host has to keep trainings apart by: walls, users of their own as well, or sealed with limits and "
+        "their own GPUs alone besides. Trainings wait rather than run on other hosts.",
     ),
     Term(
         "quota",
@@ -166,6 +166,7 @@ _ISOLATION = {
     InstanceGroup.Isolation.ANY: "any",
     InstanceGroup.Isolation.WALLED: "walls",
     InstanceGroup.Isolation.SEPARATE: "users of their own",
+    InstanceGroup.Isolation.SEALED: "sealed",
 }
 _IN_WORDS: dict[str, Mapping[Any, str]] = {"policy": _POLICIES, "aim": _AIMS, "least_isolation": _ISOLATION}
 _NOTHING = {"quota": "no quota", "members": "everybody", "admins": "nobody"}

@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--bare", action="store_true", help="load no torch")
     parser.add_argument("--apart", type=int, help="user that trainings could be: try it")
     parser.add_argument("--place", action="append", default=[], help="folder that the user is to write in; repeat")
+    parser.add_argument("--sealed", action="store_true", help="with --apart: try a private /dev as well")
     parser.add_argument("--hold", action="store_true", help="stay until all descendants have ended")
     options = parser.parse_args()
     if options.hold:
@@ -69,7 +70,7 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel; their records are on disk
     listener = json_sockets.listen(options.socket)
     remove_socket = json_sockets.socket_remover(options.socket)
-    apart = None if options.apart is None else Apart(options.apart, tuple(options.place))
+    apart = None if options.apart is None else Apart(options.apart, tuple(options.place), options.sealed)
     Forkserver(listener, _apart_from_input(options.lifeline_fd), is_bare=options.bare, apart=apart).run()
     remove_socket()
 
@@ -189,6 +190,8 @@ class Forkserver:
 
         if wall.user is not None and not abilities.users:
             raise ValueError(f"trainings cannot be other users here: {abilities.why_no_users}")
+        if wall.has_own_devices and not abilities.devices:
+            raise ValueError(f"trainings cannot have devices of their own here: {abilities.why_no_devices}")
 
         def stand_behind(launch: LaunchSpec, *, is_apart: bool = False) -> None:
             surround(wall, abilities, is_apart=is_apart)

@@ -130,7 +130,7 @@ def _device(folder: str) -> None:
     os.mknod(os.path.join(folder, "disk"), 0o060600, os.makedev(254, 0))
 
 
-#: Name -> the attempt, and what a wall needs to withstand it: files, view, scopes, ports or calls.
+#: Name -> the attempt, and what withstands it: files, view, scopes, ports, calls, users or devices.
 def attempts(facts: dict[str, Any]) -> dict[str, tuple[str, Callable[[], None]]]:
     home, own, other, victim = facts["home"], facts["own"], facts["other"], facts["victim"]
     site, closed = facts["site"], ("127.0.0.1", facts["closed_port"])
@@ -195,6 +195,8 @@ def attempts(facts: dict[str, Any]) -> dict[str, tuple[str, Callable[[], None]]]
         "enter another process's space": ("users", lambda: _enter_space("/proc/1/ns/pid")),
         "give a file to another user": ("users", lambda: os.chown(_made(own), facts["owner"], facts["owner"])),
         "make a program that runs as another user": ("users", lambda: _own_by(facts["owner"], own)),
+        "open a neighbour's GPU": ("devices", lambda: _open_device(facts.get("gpu", "/dev/nvidia0"))),
+        "find other terminals": ("devices", _other_terminals),
     }
 
 
@@ -234,6 +236,15 @@ def _made(folder: str) -> str:
     place = os.path.join(folder, "made")
     Path(place).touch()
     return place
+
+
+def _open_device(place: str) -> None:
+    os.close(os.open(place, os.O_RDONLY))
+
+
+def _other_terminals() -> None:
+    if not [name for name in os.listdir("/dev/pts") if name != "ptmx"]:
+        raise FileNotFoundError(errno.ENOENT, "there are none of others")
 
 
 def _own_by(owner: int, folder: str) -> None:

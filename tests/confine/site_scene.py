@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Any
 
 from tidepool.confine.wall import Wall
 
-__all__ = ["Scene", "scene"]
+__all__ = ["FUSE", "TUN", "Scene", "made_gpu", "scene"]
 
 _FILES = (
     *("secret-key", "admin-password", "tidepool.sqlite3", "run/broker-url", "data/theirs/images", "data/given/images"),
@@ -21,6 +22,28 @@ _FILES = (
     *("results/bob/batchworkdir/9/_submitted_code/model/train.py", "results/bob/batchworkdir/9/.access/1.json"),
     "run/.environments/abc/package.py",
 )
+
+
+#: Devices that stand for GPUs: opening them is harmless, and no program needs them.
+TUN, FUSE = os.makedev(10, 200), os.makedev(10, 229)
+
+
+@contextmanager
+def made_gpu(number: int) -> Iterator[str]:
+    """Make a file in /dev with the name of a GPU that this machine does not have, for a device; yield its name."""
+    for place in (Path(f"/dev/nvidia{minor}") for minor in range(200, 256)):
+        try:
+            os.mknod(place, stat.S_IFCHR | 0o666, number)
+        except FileExistsError:
+            continue
+        break
+    else:
+        raise FileExistsError("there are GPUs with all of these numbers")
+    place.chmod(0o666)
+    try:
+        yield place.name
+    finally:
+        place.unlink()
 
 
 @dataclass(frozen=True)
@@ -95,6 +118,8 @@ def scene(user: int | None = None) -> Iterator[Scene]:
                 "/dev/kmsg",
             ),
         }
+        if os.getuid() == 0:
+            facts["gpu"] = f"/dev/{stack.enter_context(made_gpu(TUN))}"
         (own / "facts.json").write_text(json.dumps(facts))
         wall = Wall(
             hidden=(str(home), str(folder / "tmp-of-another")),

@@ -23,6 +23,8 @@ RUNTIME = Path(tidepool.__file__).parents[1]
 #: Errors by which a wall refuses: no right, not there, read-only, another file system, and no such user or mount.
 REFUSALS = {"EACCES", "EPERM", "ENOENT", "EROFS", "EXDEV", "EINVAL"}
 CALLS_REFUSED = {"ENOSYS", "EPROTONOSUPPORT", "EOPNOTSUPP", "ENOTSUP", *REFUSALS}
+#: The same where trainings are users of their own: no such process, and no such user, is in their view.
+REFUSED_TO_USERS = CALLS_REFUSED | {"ESRCH", "EOVERFLOW"}
 #: Runs the script behind a wall, as a rank is behind one.
 RUNNER = """
 import json, os, runpy, sys
@@ -68,7 +70,9 @@ def site(user: int | None) -> Iterator[Scene]:
         yield made
 
 
-def ends_of(site: Scene, abilities: Abilities, user: int | None, own_user: int | None = None) -> dict[str, str]:
+def ends_of(
+    site: Scene, abilities: Abilities, user: int | None, own_user: int | None = None, *, is_sealed: bool = False
+) -> dict[str, str]:
     """Run the hostile script behind the site's wall; return how each attempt ended.
 
     own_user: the user that it becomes; None: it stays the service's, which is `user`.
@@ -81,8 +85,9 @@ def ends_of(site: Scene, abilities: Abilities, user: int | None, own_user: int |
         python = sys.executable if user is None else shutil.which("python3", path="/usr/local/bin:/usr/bin")
         if python is None:
             pytest.skip("no Python that an ordinary user may run")
+        wall = replace(site.wall, user=own_user, has_own_devices=is_sealed)
         source = RUNNER.replace("SOURCE", repr(Path(hostile.__file__).read_text()))
-        words = [json.dumps(asdict(replace(site.wall, user=own_user))), json.dumps(abilities.to_json()), "hostile.py"]
+        words = [json.dumps(asdict(wall)), json.dumps(abilities.to_json()), "hostile.py"]
         subprocess.run(
             [*become, python, "-P", "-c", source, *words, str(site.own / "facts.json"), str(site.own / "ends.json")],
             env={"PYTHONPATH": str(runtime.parent), "PATH": os.defpath},
@@ -102,6 +107,7 @@ def promised(facts: dict[str, Any], abilities: Abilities) -> dict[str, set[str]]
         "ports": abilities.landlock >= PORTS_ABI,
         "calls": abilities.calls,
         "users": False,
+        "devices": False,
     }
     kinds = {name: kind for name, (kind, _) in hostile.attempts(facts).items()}
     return {name: CALLS_REFUSED if kind == "calls" else REFUSALS for name, kind in kinds.items() if has[kind]}
@@ -123,9 +129,18 @@ def test_a_user_of_its_own_is_refused_everything(site: Scene, abilities: Abiliti
     if os.getuid() != 0:
         pytest.skip("only root can give the rights to be another user")
     ends = ends_of(site, replace(abilities, users=True), user, USER_OF_ITS_OWN)
-    refusals = CALLS_REFUSED | {"ESRCH", "EOVERFLOW"}  # no such process, and no such user, is in its view
-    assert {name: end for name, end in ends.items() if end not in refusals} == {}
+    kinds = {name: kind for name, (kind, _) in hostile.attempts(site.facts).items()}
+    assert {name: end for name, end in ends.items() if end not in REFUSED_TO_USERS and kinds[name] != "devices"} == {}
+    assert ends["open a neighbour's GPU"] == "done"  # no promise below the third level
     assert len(ends) >= 50
+    assert site.untouched()
+
+
+def test_a_sealed_training_is_refused_everything(site: Scene, abilities: Abilities, user: int | None) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give the rights to be another user")
+    ends = ends_of(site, replace(abilities, users=True, devices=True), user, USER_OF_ITS_OWN, is_sealed=True)
+    assert {name: end for name, end in ends.items() if end not in REFUSED_TO_USERS} == {}
     assert site.untouched()
 
 

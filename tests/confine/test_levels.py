@@ -24,6 +24,11 @@ def test_users_of_their_own_come_on_top_of_walls() -> None:
     assert standing_of(replace(ALL, users=True, mounts=False)).level == "walled"
 
 
+def test_seals_come_on_top_of_users() -> None:
+    assert standing_of(replace(ALL, users=True, devices=True)).level == "sealed"
+    assert standing_of(replace(ALL, devices=True)).level == "walled"
+
+
 def test_without_landlock_there_is_no_wall() -> None:
     standing = standing_of(Abilities(why_no_landlock="Its kernel has no Landlock: Linux 5.13 is the first with it."))
     assert standing.level == "shared"

@@ -3,12 +3,11 @@
 import re
 import shutil
 import subprocess
-from configparser import RawConfigParser
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tidepool.confine.probe import RIGHTS
+from tidepool.confine.probe import RIGHT_TO_SEAL, RIGHTS
 
 from tests.docker.compose import COMPOSE, ROOT, load
 from tests.docker.test_compose import GIVEN
@@ -37,10 +36,17 @@ INSTALLED: Final = [
 
 def service(file: Path) -> dict[str, str]:
     """Return the last value of each key of a unit's section `Service`."""
-    parser = RawConfigParser(strict=False, delimiters="=")
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read(file)
-    return dict(parser["Service"])
+    return {name: values[-1] for name, values in lines(file).items()}
+
+
+def lines(file: Path) -> dict[str, list[str]]:
+    """Return the values of each key of a unit's section `Service`, in order."""
+    found: dict[str, list[str]] = {}
+    for line in file.read_text().partition("[Service]\n")[2].partition("\n[")[0].splitlines():
+        if line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+    return found
 
 
 @pytest.mark.parametrize("name", INSTALLED)
@@ -100,3 +106,14 @@ def test_the_drop_in_for_limits_sets_what_an_executor_takes(tmp_path: Path) -> N
     base = {"TIDEPOOL_HOME": str(tmp_path), "TIDEPOOL_HOST_NAME": "gpu1", "TIDEPOOL_BROKER_URL": "redis://site/0"}
     assert executor_config(base | variables).slot_limits == Amounts(64 * 1024**3, 4096)
     assert (given["Delegate"], given["DelegateSubgroup"]) == ("memory pids", LEAF)
+
+
+def test_the_drop_in_for_sealed_trainings_has_what_a_host_tries(tmp_path: Path) -> None:
+    given = service(TREE / "sealed.conf")
+    assert set(given["AmbientCapabilities"].split()) == {*RIGHTS, *RIGHT_TO_SEAL}
+    words = " ".join(lines(TREE / "sealed.conf")["Environment"]).split()
+    variables = dict(word.split("=", 1) for word in words)
+    base = {"TIDEPOOL_HOME": str(tmp_path), "TIDEPOOL_HOST_NAME": "gpu1", "TIDEPOOL_BROKER_URL": "redis://site/0"}
+    config = executor_config(base | variables)
+    assert (config.isolation, config.slot_limits) == ("sealed", Amounts(64 * 1024**3, 4096))
+    assert (given["Delegate"], given["DelegateSubgroup"]) == ("yes", LEAF)

@@ -52,7 +52,7 @@ _INSTALLER = frozenset(
 #: Least limits of a slot: memory in bytes, and processes and threads.
 _LEAST_MEMORY, _FEWEST_PROCESSES = 64 * 1024**2, 8
 #: Level of isolation that the operator chooses; see `workers.executor.walls`.
-Isolation = Literal["walled", "separate", "shared"]
+Isolation = Literal["walled", "separate", "sealed", "shared"]
 #: Variables that name a file with a password.
 _SECRET_FILES = ("TIDEPOOL_BROKER_URL_FILE",)
 
@@ -212,17 +212,25 @@ def _check_nccl_recovery(environment: Mapping[str, str]) -> None:
 
 def _isolation(text: str) -> Isolation:
     if text not in get_args(Isolation):
-        raise ConfigError(f"TIDEPOOL_ISOLATION must be walled, separate or shared, not {text!r}")
+        raise ConfigError(f"TIDEPOOL_ISOLATION must be walled, separate, sealed or shared, not {text!r}")
     return cast(Isolation, text)
 
 
 def _user_ids(environment: Mapping[str, str]) -> UserIds | None:
-    if environment.get("TIDEPOOL_ISOLATION") != "separate":
+    level = environment.get("TIDEPOOL_ISOLATION")
+    if level not in ("separate", "sealed"):
         return None
+    if level == "sealed" and not (
+        environment.get("TIDEPOOL_SLOT_MEMORY") and environment.get("TIDEPOOL_SLOT_PROCESSES")
+    ):
+        raise ConfigError(
+            "TIDEPOOL_ISOLATION=sealed needs limits: set TIDEPOOL_SLOT_MEMORY, such as 64GiB, and "
+            "TIDEPOOL_SLOT_PROCESSES, such as 4096"
+        )
     text = environment.get("TIDEPOOL_USER_IDS", "").strip()
     if not text:
         raise ConfigError(
-            "TIDEPOOL_ISOLATION=separate needs TIDEPOOL_USER_IDS: set it to a range of user ids that nobody has, such "
+            f"TIDEPOOL_ISOLATION={level} needs TIDEPOOL_USER_IDS: set it to a range of user ids that nobody has, such "
             "as 200000-299999, or to names"
         )
     try:

@@ -52,6 +52,7 @@ from workers.executor.folder_watch import FolderWatch, host_journal_path
 from workers.executor.forkserver import Forkserver, ForkserverError, Forkservers
 from workers.executor.limits import JobLimits
 from workers.executor.sealed_secrets import UnreadableSecretsError, opened_secrets
+from workers.executor.seals import Seals
 from workers.executor.users import NoUserError
 from workers.executor.walls import remove_temporary, wall_for, why_no_training
 
@@ -135,6 +136,7 @@ class JobReconciler:
         environments: Environments,
         desired: DesiredJob,
         limits: JobLimits,
+        seals: Seals,
     ) -> None:
         self.desired = desired
         #: Ranks as last known. Those of a silent shim, or of one being cleaned up, count as alive.
@@ -151,6 +153,7 @@ class JobReconciler:
         self._forkservers = forkservers
         self._environments = environments
         self._limits = limits
+        self._seals = seals
         self._mark = f"{config.mark}.{desired.job}.{desired.attempt}"
         self._shim_socket = self._socket("shim")
         self._coordinator_socket = self._socket("coordinator")
@@ -175,8 +178,9 @@ class JobReconciler:
         if self._shim is None and self._cleared and self._wants_shim() and may_start:
             self._start_shim()
         if self._shim is not None:
-            self._limits.keep(self._key, self._slots, self.desired.launch.memory_gib_per_gpu)
-            self._shim.send(msgspec.structs.replace(self.desired, user_secrets="", user_secrets_problem=""))
+            self._limits.keep(self._key, len(self._slots), self.desired.launch.memory_gib_per_gpu)
+            if self._seals.keep(self._key, self._shim.status, self._slots) or self.desired.stop:
+                self._shim.send(msgspec.structs.replace(self.desired, user_secrets="", user_secrets_problem=""))
         self._reconcile_coordinator(may_start=may_start)
         if self._watch is not None and self.ranks:
             self._watch.look()
@@ -210,6 +214,7 @@ class JobReconciler:
         self._coordinator_socket.unlink(missing_ok=True)
         remove_temporary(self._config, *self._key)
         self._limits.forget(self._key)
+        self._seals.forget(self._key)
 
     # --- the shim ---
 
@@ -260,9 +265,9 @@ class JobReconciler:
         return is_wanted and time.monotonic() >= self._shim_backoff.until
 
     @property
-    def _slots(self) -> int:
-        """Number of slots of this host that the job holds or will hold."""
-        return len({*self.desired.wanted, *self.desired.vacating})
+    def _slots(self) -> frozenset[int]:
+        """Slots of this host that the job holds or will hold."""
+        return frozenset({*self.desired.wanted, *self.desired.vacating})
 
     def _start_shim(self) -> None:
         forkserver = self._parent()
@@ -279,7 +284,8 @@ class JobReconciler:
             return
         logger.info("job=%s attempt=%s: shim pid=%s", *self._key, pid)
         self._cleared = False
-        if not self._limits.hold(self._key, pid, self._slots, self.desired.launch.memory_gib_per_gpu):
+        memory, devices = self.desired.launch.memory_gib_per_gpu, self._seals.devices(self._slots)
+        if not self._limits.hold(self._key, pid, len(self._slots), memory, devices):
             return
         self._shim = _Link.connect(self._shim_socket)
 

@@ -1,4 +1,4 @@
-"""Limits on the memory and the number of processes of a training on this host, by control groups of either version.
+"""Limits on the memory, processes and devices of a training on this host, by control groups of either version.
 
 Each job has a group below the executor's own one. Its guardian is put into it before it has started a rank.
 """
@@ -7,12 +7,14 @@ import errno
 import logging
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from tidepool.confine.device_program import attach
+from tidepool.confine.devices import Device, shared
 from tidepool.rank_exits import JOB_GROUP
 
 __all__ = ["LEAF", "Amounts", "ControlGroups", "JobLimits", "NoLimitsError", "control_groups"]
@@ -22,11 +24,13 @@ _OWN: Final = Path("/proc/self/cgroup")
 #: Group of version 2 that the executor's own processes are in: one that has groups below it may contain none.
 LEAF: Final = "executor"
 _TRY: Final = "try"
+_ALL_DEVICES: Final = "a *:* rwm"
 #: Files of a group by its version, in the order in which limits are lowered: memory, memory and swap, processes.
 _FILES: Final = {
     1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max"),
     2: ("memory.max", "memory.swap.max", "pids.max"),
 }
+_DEVICES: Final = "devices"
 _USED: Final = {1: "memory.usage_in_bytes", 2: "memory.current"}
 
 
@@ -52,26 +56,34 @@ class Amounts:
 class JobLimits:
     """Limits of the jobs of an executor; none where its operator has set none."""
 
-    def __init__(self, per_slot: Amounts, mark: str) -> None:
+    def __init__(self, per_slot: Amounts, mark: str, *, filters_devices: bool = False) -> None:
         self._groups: ControlGroups | None = None
         #: Why jobs cannot be limited as the operator has asked; "": they can, or need not be.
         self.why_none = ""
-        if per_slot != Amounts():
+        if per_slot != Amounts() or filters_devices:
             try:
-                self._groups = control_groups(per_slot, mark)
+                self._groups = control_groups(per_slot, mark, filters_devices=filters_devices)
             except NoLimitsError as error:
                 self.why_none = str(error)
 
-    def hold(self, key: tuple[int, int], pid: int, slots: int, memory_gib: int | None = None) -> bool:
+    def hold(
+        self,
+        key: tuple[int, int],
+        pid: int,
+        slots: int,
+        memory_gib: int | None = None,
+        devices: frozenset[Device] | None = None,
+    ) -> bool:
         """Limit a guardian that has started nothing yet, and what it will start; one that cannot be limited is killed.
 
         memory_gib: what its job has asked for with each slot, instead of the operator's limit on memory.
+        devices: those that it may open; None: it is not kept from any.
         Returns whether it goes on.
         """
         if self._groups is None:
             return True
         try:
-            self._groups.hold(_name(key), pid, slots, memory_gib)
+            self._groups.hold(_name(key), pid, slots, memory_gib, devices)
         except OSError as error:
             logger.warning("job=%s attempt=%s: its processes cannot be limited: %s", *key, error)
             with suppress(ProcessLookupError):
@@ -86,6 +98,11 @@ class JobLimits:
                 self._groups.set(_name(key), slots, memory_gib)
             except OSError as error:
                 logger.warning("job=%s attempt=%s: its limits stay as they were: %s", *key, error)
+
+    def allow(self, key: tuple[int, int], devices: frozenset[Device]) -> None:
+        """Let the job open these devices and no others from now on. Raises OSError."""
+        if self._groups is not None:
+            self._groups.allow(_name(key), devices)
 
     def forget(self, key: tuple[int, int]) -> None:
         if self._groups is not None:
@@ -107,13 +124,25 @@ class ControlGroups:
         self._per_slot = per_slot
         #: Number of slots that the limits of each job are for, as far as they were set.
         self._slots: dict[str, int] = {}
+        #: Devices that each job may open, as far as this executor has set them.
+        self._devices: dict[str, frozenset[Device]] = {}
 
-    def hold(self, job: str, pid: int, slots: int, memory_gib: int | None = None) -> None:
+    def hold(
+        self,
+        job: str,
+        pid: int,
+        slots: int,
+        memory_gib: int | None = None,
+        devices: frozenset[Device] | None = None,
+    ) -> None:
         """Put a process, and all that it will start, into the job's group. Raises OSError."""
         for place in self._places(job):
             place.mkdir(exist_ok=True)
         self._slots.pop(job, None)
+        self._devices.pop(job, None)
         self.set(job, slots, memory_gib)
+        if devices is not None:
+            self.allow(job, devices)
         for place in self._places(job):
             (place / "cgroup.procs").write_text(str(pid))
 
@@ -134,15 +163,47 @@ class ControlGroups:
             _limit(place, amounts, self._version)
         self._slots[job] = slots
 
+    def allow(self, job: str, devices: frozenset[Device]) -> None:
+        """Let the job open these devices only. Raises OSError."""
+        if self._devices.get(job) == devices:
+            return
+        place = self._place_of_devices(job)
+        if self._version == 1:
+            _list_devices(place, devices)
+        else:
+            attach(str(place), devices)
+        self._devices[job] = devices
+
     def forget(self, job: str) -> None:
         """Remove the group of a job that has no process left."""
         self._slots.pop(job, None)
+        self._devices.pop(job, None)
         for place in self._places(job):
             with suppress(FileNotFoundError, OSError):  # a process is left: the next executor of this host finds it
                 place.rmdir()
 
     def _places(self, job: str) -> list[Path]:
         return [parent / f"{JOB_GROUP}{self._mark}.{job}" for parent in self._parents]
+
+    def _place_of_devices(self, job: str) -> Path:
+        return self._places(job)[-1]
+
+
+def _list_devices(place: Path, devices: Iterable[Device]) -> None:
+    """Set a list of version 1. What stays allowed is allowed all the time."""
+    wanted = {_line(device) for device in devices}
+    there = {*(place / "devices.list").read_text().splitlines()}
+    if _ALL_DEVICES in there:
+        (place / "devices.deny").write_text("a")
+        there = set()
+    for line in sorted(there - wanted):
+        (place / "devices.deny").write_text(line)
+    for line in sorted(wanted - there):
+        (place / "devices.allow").write_text(line)
+
+
+def _line(device: Device) -> str:
+    return f"{device.kind} {device.major}:{'*' if device.minor is None else device.minor} rw"
 
 
 def _limit(place: Path, amounts: Amounts, version: int) -> None:
@@ -170,7 +231,9 @@ def _used(places: Iterable[Path], name: str) -> int:
     return max((int((place / name).read_text()) for place in places if (place / name).exists()), default=0)
 
 
-def control_groups(per_slot: Amounts, mark: str, *, mount: Path = _MOUNT, own: str | None = None) -> ControlGroups:
+def control_groups(
+    per_slot: Amounts, mark: str, *, filters_devices: bool = False, mount: Path = _MOUNT, own: str | None = None
+) -> ControlGroups:
     """Return the groups of this host, after having tried to limit one. own: text of /proc/self/cgroup.
 
     Raises NoLimitsError.
@@ -179,11 +242,13 @@ def control_groups(per_slot: Amounts, mark: str, *, mount: Path = _MOUNT, own: s
     wanted = {"memory": per_slot.memory_bytes, "pids": per_slot.processes}
     controllers = [name for name, amount in wanted.items() if amount is not None]
     try:
-        version, parents = _parents(lines, controllers, mount)
+        version, parents = _parents(lines, controllers, mount, filters_devices=filters_devices)
         groups = ControlGroups(version, parents, mark, per_slot)
         for place in groups._places(_TRY):
             place.mkdir(exist_ok=True)
         groups.set(_TRY, 1)
+        if filters_devices:
+            groups.allow(_TRY, shared())
         groups.forget(_TRY)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
@@ -191,9 +256,16 @@ def control_groups(per_slot: Amounts, mark: str, *, mount: Path = _MOUNT, own: s
     return groups
 
 
-def _parents(lines: Iterable[str], controllers: Iterable[str], mount: Path) -> tuple[int, list[Path]]:
-    """Return the version of control groups that has these controllers, and the executor's own group of each."""
+def _parents(
+    lines: Iterable[str], controllers: Sequence[str], mount: Path, *, filters_devices: bool
+) -> tuple[int, list[Path]]:
+    """Return the version of control groups that has these controllers, and the executor's own group of each.
+
+    The last one is that in which devices are filtered.
+    """
     own = {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
+    if filters_devices and (_DEVICES in own or any(name in own for name in controllers)):
+        controllers = [*controllers, _DEVICES]
     first = [_first_of(mount / name / own[name].lstrip("/"), mount / name) for name in controllers if name in own]
     if first:
         missing = [name for name in controllers if name not in own]

@@ -33,6 +33,7 @@ from workers.executor.journals import Journals
 from workers.executor.limits import JobLimits
 from workers.executor.namespace import OUT_OF_SIGHT, is_left_out_of_sight
 from workers.executor.saved_state import JobKey, Records, load_records, save_records
+from workers.executor.seals import Seals
 from workers.executor.walls import isolation_of, tried_users
 
 __all__ = ["Observation", "Supervisor"]
@@ -81,7 +82,8 @@ class Supervisor:
             idle_most=config.idle_forkservers,
             words=tried_users(config),
         )
-        self._limits = JobLimits(config.slot_limits, config.mark)
+        self._limits = JobLimits(config.slot_limits, config.mark, filters_devices=config.isolation == "sealed")
+        self._seals = Seals(config, self._limits)
         self._environments = Environments(
             config.environments_folder,
             config.installer_environment,
@@ -273,7 +275,8 @@ class Supervisor:
         job = self._jobs.get(key)
         self._journals.follow(desired)
         if job is None:
-            self._jobs[key] = JobReconciler(self._config, self._forkservers, self._environments, desired, self._limits)
+            parts = self._forkservers, self._environments, desired, self._limits, self._seals
+            self._jobs[key] = JobReconciler(self._config, *parts)
         elif desired.target_revision >= job.desired.target_revision:
             job.desired = desired
 

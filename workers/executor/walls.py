@@ -13,6 +13,8 @@ from tidepool.own_python import own_folder
 from tidepool.protocol import DesiredJob
 
 from workers.executor.config import ExecutorConfig
+from workers.executor.devices.files import why_not_apart
+from workers.executor.devices.slot_devices import recorded_uuids
 from workers.executor.environments.cache import Ready
 from workers.executor.environments.images import needs_folder
 from workers.executor.users import user_of
@@ -27,6 +29,13 @@ _UNLIMITED: Final = (
     "Trainings cannot be limited as TIDEPOOL_SLOT_MEMORY and TIDEPOOL_SLOT_PROCESSES say: {why}. Mend that, or unset "
     "them for its executor."
 )
+_UNSEALED: Final = (
+    "Trainings cannot be sealed here: {why}. Mend that, or set TIDEPOOL_ISOLATION=separate or walled for its executor "
+    "if that is enough for those who use it."
+)
+_SHARES_GPUS: Final = (
+    "Trainings whose slots are on the same GPU are not kept from each other there (TIDEPOOL_SLOTS_PER_GPU={number})."
+)
 _LONGEST: Final = 500
 _TRAININGS: Final = "batchworkdir"
 _DEFAULT_PORTS: Final = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5671}
@@ -37,6 +46,8 @@ def why_no_training(config: ExecutorConfig, abilities: Abilities) -> str:
     standing = standing_of(abilities)
     if config.isolation == "shared":
         return ""
+    if standing.level in ("walled", "separate") and config.isolation == "sealed":
+        return _UNSEALED.format(why=_why_unsealed(abilities))
     if standing.level == "walled" and config.isolation == "separate":
         why = abilities.why_no_users if abilities.mounts else abilities.why_no_mounts
         return (
@@ -51,20 +62,33 @@ def why_no_training(config: ExecutorConfig, abilities: Abilities) -> str:
     )
 
 
+def _why_unsealed(abilities: Abilities) -> str:
+    if not abilities.mounts:
+        return abilities.why_no_mounts
+    return abilities.why_no_devices if abilities.users else abilities.why_no_users
+
+
 def isolation_of(config: ExecutorConfig, abilities: Abilities | None, why_no_limits: str = "") -> dict[str, Any]:
     """Return the fields of the host's facts about what keeps trainings apart; {}: that is not known yet.
 
     why_no_limits: why trainings cannot be limited as the operator has asked; "": they are, or need not be.
     """
     if why_no_limits:
-        return {"isolation": "none", "isolation_lacks": [_UNLIMITED.format(why=why_no_limits)[:_LONGEST]]}
+        words = _UNSEALED if config.isolation == "sealed" else _UNLIMITED
+        return {"isolation": "none", "isolation_lacks": [words.format(why=why_no_limits)[:_LONGEST]]}
     if config.isolation == "shared":
         return {"isolation": "shared", "isolation_lacks": [_SHARED]}
     if abilities is None:
         return {}
     if why := why_no_training(config, abilities):
-        return {"isolation": "none", "isolation_lacks": [why]}
-    return {"isolation": config.isolation, "isolation_lacks": [*standing_of(abilities).lacks]}
+        return {"isolation": "none", "isolation_lacks": [why[:_LONGEST]]}
+    lacks = [*standing_of(abilities).lacks]
+    if config.isolation == "sealed" and config.virtual_slots is None:
+        if why := why_not_apart(recorded_uuids(config.run_folder)):
+            return {"isolation": "none", "isolation_lacks": [_UNSEALED.format(why=why)]}
+        if config.slots_per_gpu > 1:
+            lacks.append(_SHARES_GPUS.format(number=config.slots_per_gpu))
+    return {"isolation": config.isolation, "isolation_lacks": lacks}
 
 
 def tried_users(config: ExecutorConfig) -> tuple[str, ...]:
@@ -73,7 +97,9 @@ def tried_users(config: ExecutorConfig) -> tuple[str, ...]:
         return ()
     results = config.home / "results"
     places = [results if results.is_dir() else config.home, Path(tempfile.gettempdir())]
-    return ("--apart", str(config.user_ids.tried), *(word for place in places for word in ("--place", str(place))))
+    sealed = ("--sealed",) if config.isolation == "sealed" else ()
+    words = (word for place in places for word in ("--place", str(place)))
+    return ("--apart", str(config.user_ids.tried), *sealed, *words)
 
 
 def wall_for(config: ExecutorConfig, desired: DesiredJob, environment: Ready) -> Wall | None:
@@ -89,7 +115,8 @@ def wall_for(config: ExecutorConfig, desired: DesiredJob, environment: Ready) ->
     given = [environment.given, environment.folder, str(needs_folder(Path(environment.folder)))]
     readable = [str(of_owner), launch.data_dir, *launch.data_folders, *(given if environment.folder else [])]
     temporary = _temporary(config, job, attempt)
-    temporary.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary.parent.mkdir(mode=0o700, exist_ok=True)
+    temporary.mkdir(mode=0o700, exist_ok=True)
     return Wall(
         hidden=_existing(config.home, config.run, *config.secret_files, broker_socket(config.broker_url)),
         readable=tuple(filter(None, [*readable, str(config.run_folder / "fabric"), *map(str, config.training_reads)])),
@@ -97,6 +124,7 @@ def wall_for(config: ExecutorConfig, desired: DesiredJob, environment: Ready) ->
         temporary=str(temporary),
         closed_ports=tuple(sorted({*config.closed_ports, *closed_ports(config.broker_url)})),
         user=None if config.user_ids is None else user_of(config.user_ids, desired),
+        has_own_devices=config.isolation == "sealed",
     )
 
 

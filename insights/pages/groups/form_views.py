@@ -64,6 +64,7 @@ _ISOLATION: Final = [
     (InstanceGroup.Isolation.ANY, "Any"),
     (InstanceGroup.Isolation.WALLED, "Walls"),
     (InstanceGroup.Isolation.SEPARATE, "Walls, and users of their own"),
+    (InstanceGroup.Isolation.SEALED, "Sealed: limits, and their own GPUs alone, as well"),
 ]
 _CHOICES: Final[Mapping[str, Any]] = {"policy": _POLICIES, "aim": _AIMS, "least_isolation": _ISOLATION}
 

@@ -1,8 +1,10 @@
 """Calls of the Linux kernel that Python has no functions for. Each raises OSError with the call's name."""
 
 import ctypes
+import errno
 import os
 import platform
+import struct
 
 __all__ = [
     "NEW_MOUNTS",
@@ -11,6 +13,7 @@ __all__ = [
     "act_on_files_as",
     "add_port_rule",
     "add_rule",
+    "attach_device_program",
     "bounding_set",
     "capabilities",
     "capset",
@@ -19,6 +22,7 @@ __all__ = [
     "drop_from_bounding_set",
     "join",
     "landlock_abi",
+    "load_device_program",
     "machine",
     "make_readable_to_itself",
     "map_users",
@@ -38,6 +42,10 @@ NEW_PROCESSES = 0x20000000
 # The numbers of these calls are the same on all architectures.
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+
+#: Numbers of the call `bpf` by architecture, and of what it is asked for.
+_BPF = {"x86_64": 321, "aarch64": 280}
+_BPF_LOAD, _BPF_ATTACH, _BPF_OF_DEVICES, _BPF_AT_DEVICES = 5, 8, 15, 6
 
 _AT_FDCWD = -100
 _AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
@@ -113,6 +121,27 @@ def set_filter(instructions: bytes) -> None:
     memory = ctypes.create_string_buffer(instructions, len(instructions))
     program = _FilterProgram(len(instructions) // 8, ctypes.addressof(memory))
     _checked(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, ctypes.byref(program), 0, 0), "seccomp")
+
+
+def load_device_program(instructions: bytes) -> int:
+    """Return the descriptor of a program of BPF that decides on devices. It calls no function of the kernel."""
+    memory = ctypes.create_string_buffer(instructions, len(instructions))
+    license_name = ctypes.create_string_buffer(b"Proprietary")
+    addresses = ctypes.addressof(memory), ctypes.addressof(license_name)
+    return _bpf(_BPF_LOAD, struct.pack("=IIQQIIQII", _BPF_OF_DEVICES, len(instructions) // 8, *addresses, *[0] * 5))
+
+
+def attach_device_program(group: int, program: int) -> None:
+    """Have a loaded program decide for a control group, whose folder is open, in place of its program of before."""
+    _bpf(_BPF_ATTACH, struct.pack("=IIII", group, program, _BPF_AT_DEVICES, 0))
+
+
+def _bpf(command: int, attributes: bytes) -> int:
+    number = _BPF.get(machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, f"bpf: its number on {machine()} is not known here")
+    memory = ctypes.create_string_buffer(attributes, len(attributes))
+    return _checked(_syscall(number, command, memory, ctypes.c_uint(len(attributes))), "bpf")
 
 
 def unshare(flags: int) -> None:

@@ -7,8 +7,9 @@ from typing import Any, Literal, Self
 __all__ = ["Abilities", "Level", "Standing", "standing_of"]
 
 #: shared: trainings are not kept apart. walled: one user for all, each training behind a wall. separate: behind walls
-#: as well, and those of each person are a user of their own, each in a process space of its own.
-Level = Literal["shared", "walled", "separate"]
+#: as well, and those of each person are a user of their own, each in a process space of its own. sealed: each has
+#: limits and a private /dev besides, and opens no GPU but its own.
+Level = Literal["shared", "walled", "separate", "sealed"]
 
 #: Versions of Landlock since which it keeps processes from TCP ports, and from signals and abstract sockets.
 PORTS_ABI, SCOPES_ABI = 4, 6
@@ -29,6 +30,9 @@ class Abilities:
     #: Whether trainings can be users of their own.
     users: bool = False
     why_no_users: str = "it was not tried"
+    #: Whether trainings can have a private /dev.
+    devices: bool = False
+    why_no_devices: str = "it was not tried"
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
@@ -64,4 +68,10 @@ def standing_of(abilities: Abilities) -> Standing:
         )
     if not abilities.calls:
         lacks.append("Trainings share the keys that the kernel keeps for this user: it filters no calls (seccomp).")
-    return Standing("separate" if abilities.users and abilities.mounts else "walled", tuple(lacks))
+    return Standing(_level(abilities), tuple(lacks))
+
+
+def _level(abilities: Abilities) -> Level:
+    if not (abilities.users and abilities.mounts):
+        return "walled"
+    return "sealed" if abilities.devices else "separate"

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tidepool.confine import kernel
+from tidepool.confine import devices, kernel
 from tidepool.confine.identity import map_owner, owner_namespace
 from tidepool.confine.wall import Wall, is_within, outer
 
@@ -23,6 +23,7 @@ _KEPT_SERVICES = ("systemd/resolve", "nvidia-persistenced", "nvidia-fabricmanage
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108
 #: Mounts that stay writable; permissions guard what is there.
 _WRITABLE = ("/proc", "/dev/pts", "/dev/mqueue", "/dev/hugepages")
+_NO_PROGRAMS_OR_SETUID = 0b1010
 #: Settings of the kernel, which uid 0 may change without any capability.
 _KERNEL_SETTINGS = tuple(f"/proc/{name}" for name in ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi"))
 #: Capabilities that root keeps: over files, and locked memory for network cards. Numbers as in linux/capability.h.
@@ -39,17 +40,23 @@ def enter_view(wall: Wall, hidden: Sequence[str], shown: Sequence[str]) -> None:
 
     wall: resolved. hidden: places to cover. shown: places that stay readable below covered ones.
     """
-    own = [*wall.readable, *wall.writable]
+    own = [*{*wall.readable, *wall.writable}]  # each once: a mount shows its owners as others only once
     if wall.user is not None:
         hidden = [*hidden, *_closed_to_others([*shown, *own])]
+        # Seen as another user's there, it may have places below it that this one mounts. Its own folder is closed.
+        os.chmod(wall.temporary, 0o711)  # noqa: S103
     _leave_mounts()
     kernel.mount("", "/", "", _SLAVE | _RECURSIVE)
     covered = sorted(_existing([*outer([*hidden, SERVICES, _SHARED_MEMORY]), *TEMPORARY]))
+    writable = [*wall.writable, *_WRITABLE]
+    if wall.has_own_devices:
+        covered = sorted([*covered, devices.FOLDER])
+        writable = [*wall.writable, "/proc", *devices.shared_files()]
     below = [place for place in [*shown, *kept_services()] if any(is_within(place, each) for each in covered)]
     if wall.user is not None:  # places that only the forkserver's user may read are to be readable
         below = [*{*below, *filter(_is_ours, wall.readable)}]
     closed = [*_existing(below), *(_existing(_KERNEL_SETTINGS) if os.geteuid() == 0 else [])]
-    view = {place: kernel.clone_tree(place) for place in [*closed, *_existing([*wall.writable, *_WRITABLE])]}
+    view = {place: kernel.clone_tree(place) for place in [*closed, *_existing(writable)]}
     spare = {place: kernel.clone_tree(wall.temporary) for place in covered if place in TEMPORARY}
     if wall.user is not None:
         with owner_namespace(wall.user) as namespace:
@@ -66,9 +73,17 @@ def enter_view(wall: Wall, hidden: Sequence[str], shown: Sequence[str]) -> None:
         if place in view:
             _attach(view[place], place, wall.user)
     for place in covered:
-        if place not in spare and place != _SHARED_MEMORY:
+        if place not in spare and place not in (_SHARED_MEMORY, devices.FOLDER):
             kernel.set_read_only(place, recursive=False)
+    if wall.has_own_devices:
+        _finish_devices(wall.user)
     os.chdir("/")
+
+
+def _finish_devices(user: int | None) -> None:
+    devices.link_standard_files()
+    _make(devices.PSEUDO_TERMINALS, user, is_folder=True)
+    kernel.mount("devpts", devices.PSEUDO_TERMINALS, "devpts", _NO_PROGRAMS_OR_SETUID, "ptmxmode=0666,mode=0620")
 
 
 def drop_capabilities() -> None:
@@ -113,6 +128,7 @@ def _cover(place: str, tree: int | None, user: int | None) -> None:
             kernel.move_tree(tree, place)
         os.close(tree)
     elif place == _SHARED_MEMORY:
+        _make(place, user, is_folder=True)  # a private /dev is empty
         kernel.mount("tmpfs", place, "tmpfs", 0, "mode=1777")
     else:
         _make(place, user, is_folder=True)  # a hidden folder among temporary files, which are covered already

@@ -4,9 +4,9 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tidepool.confine.mounts import enter_view
 from tidepool.confine.surround import python_folders
 from tidepool.confine.wall import Wall
 
-__all__ = ["RIGHTS", "Apart", "probe"]
+__all__ = ["RIGHTS", "RIGHT_TO_SEAL", "Apart", "probe"]
 
 _LANDLOCK_WORDS = {
     errno.ENOSYS: "Its kernel has no Landlock: Linux 5.13 is the first with it.",
@@ -33,6 +33,8 @@ RIGHTS = {
     "CAP_SYS_PTRACE": 19,
     "CAP_SYS_ADMIN": 21,
 }
+#: The further one by which GPUs are put into a private /dev.
+RIGHT_TO_SEAL = {"CAP_MKNOD": 27}
 #: Settings that forbid user namespaces to ordinary users, by the value that does.
 _FORBIDDING = {
     "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1",
@@ -47,6 +49,8 @@ class Apart:
 
     user: int
     places: tuple[str, ...]
+    #: Whether they could have a private /dev as well.
+    has_own_devices: bool = False
 
 
 def probe(apart: Apart | None = None) -> Abilities:
@@ -68,13 +72,17 @@ def probe(apart: Apart | None = None) -> Abilities:
 
 
 def _users(apart: Apart) -> dict[str, Any]:
-    why = _missing_right() or _tried(lambda: _try_user(apart))
-    return {"users": not why, "why_no_users": why}
+    why = _missing_right(RIGHTS) or _tried(lambda: _try_user(replace(apart, has_own_devices=False)))
+    found: dict[str, Any] = {"users": not why, "why_no_users": why}
+    if apart.has_own_devices:
+        why = why or _missing_right(RIGHT_TO_SEAL) or _tried(lambda: _try_user(apart))
+        found |= {"devices": not why, "why_no_devices": why}
+    return found
 
 
-def _missing_right() -> str:
+def _missing_right(rights: Mapping[str, int]) -> str:
     has = kernel.capabilities()
-    missing = [name for name, number in RIGHTS.items() if not has >> number & 1]
+    missing = [name for name, number in rights.items() if not has >> number & 1]
     return f"its executor lacks {', '.join(missing)}" if missing else ""
 
 
@@ -83,7 +91,11 @@ def _try_user(apart: Apart) -> None:
     with ExitStack() as stack:
         own = [stack.enter_context(tempfile.TemporaryDirectory(prefix=".try-", dir=place)) for place in apart.places]
         with tempfile.TemporaryDirectory() as temporary:
-            wall = Wall((), (), tuple(map(os.path.realpath, own)), os.path.realpath(temporary), user=apart.user)
+            wall = Wall(
+                *((), (), tuple(map(os.path.realpath, own)), os.path.realpath(temporary)),
+                user=apart.user,
+                has_own_devices=apart.has_own_devices,
+            )
             if why := _tried(lambda: _be_user(wall, apart.user), is_apart=True):
                 raise OSError(0, why)
             for file in (Path(place, "file") for place in own):
@@ -108,6 +120,13 @@ def _be_user(wall: Wall, user: int) -> None:
     for entry in python_before:
         if not os.access(entry, os.R_OK):
             raise OSError(0, f"its Python is in {entry}, which other users cannot read")
+    if wall.has_own_devices:
+        _try_devices()
+
+
+def _try_devices() -> None:
+    for place in (os.devnull, "/dev/ptmx", "/dev/urandom"):
+        os.close(os.open(place, os.O_RDWR if place == "/dev/ptmx" else os.O_RDONLY))
 
 
 def _landlock() -> tuple[int, str]:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tidepool.confine import calls, kernel, processes
+from tidepool.confine.devices import FOLDER
 from tidepool.confine.identity import become
 from tidepool.confine.landlock import DEVICE, LIST, PROCESSES, READ, WRITE, Rules, port_rules
 from tidepool.confine.levels import Abilities
@@ -84,7 +85,7 @@ def surround(wall: Wall, abilities: Abilities, *, is_apart: bool = False) -> Non
     # A view covers what is hidden in a place; without one, the place is taken to pieces.
     for place in (*(wall.writable if abilities.mounts else _shown(wall.writable, wall.hidden)), wall.temporary):
         rules.allow(place, WRITE)
-    _allow_devices(rules)
+    _allow_devices(rules, wall)
     _allow_processes(rules, abilities)
     _allow_shared_places(rules, wall, abilities)
     rules.apply()
@@ -149,7 +150,11 @@ def _children(place: str) -> list[str]:
         return []
 
 
-def _allow_devices(rules: Rules) -> None:
+def _allow_devices(rules: Rules, wall: Wall) -> None:
+    if wall.has_own_devices:  # and whatever the executor puts there later
+        rules.allow(FOLDER, DEVICE | LIST)
+        rules.allow(_SHARED_MEMORY, WRITE)
+        return
     numbered = [name for name in os.listdir("/dev") if name.startswith(_NUMBERED_DEVICES)]
     rules.allow("/dev", LIST)
     for name in (*_DEVICES, *numbered):

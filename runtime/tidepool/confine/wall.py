@@ -23,6 +23,8 @@ class Wall:
     closed_ports: tuple[int, ...] = ()
     #: User and group, of the same number, that the processes become; None: they stay who their parent is.
     user: int | None = None
+    #: Whether /dev is private: with the devices that all programs need, and the GPUs that the executor puts there.
+    has_own_devices: bool = False
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
@@ -35,6 +37,7 @@ class Wall:
             temporary=str(values["temporary"]),
             closed_ports=tuple(map(int, values["closed_ports"])),
             user=None if user is None else int(user),
+            has_own_devices=bool(values.get("has_own_devices", False)),
         )
 
     def resolved(self) -> "Wall":
@@ -46,6 +49,7 @@ class Wall:
             os.path.realpath(self.temporary),
             self.closed_ports,
             self.user,
+            self.has_own_devices,
         )
 
 

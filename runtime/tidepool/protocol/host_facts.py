@@ -33,7 +33,7 @@ class HostFacts(msgspec.Struct, frozen=True):
     fleet: Annotated[str, msgspec.Meta(max_length=64)] = ""
     #: Level of isolation of its trainings, see `tidepool.confine.levels`; none: it lacks the level that was chosen, so
     #: it runs no training. "": not known yet.
-    isolation: Literal["", "walled", "separate", "shared", "none"] = ""
+    isolation: Literal["", "walled", "separate", "sealed", "shared", "none"] = ""
     #: A sentence for each thing that it does not keep trainings from.
     isolation_lacks: Annotated[list[Annotated[str, msgspec.Meta(max_length=500)]], msgspec.Meta(max_length=16)] = []
     #: Versions of driver, CUDA, torch and NCCL; "": a host of virtual GPUs.

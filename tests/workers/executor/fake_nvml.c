@@ -1,6 +1,6 @@
 /* A libnvidia-ml.so.1 without a driver, for pynvml, which loads it by name. $FAKE_NVML names a file of lines "key
  * value", read with each call: `init` (a return code), `driver`, `cuda`, `count`, and for GPU n `n.lost`, `n.uuid`,
- * `n.mig`, `n.instances`, `n.mode`, `n.errors`, `n.remap_pending`, `n.remap_failed`; `xid` and `xid_gpu` are an event,
+ * `n.mig`, `n.instances`, `n.mode`, `n.minor`, `n.errors`, `n.remap_pending`, `n.remap_failed`; `xid` and `xid_gpu` are an event,
  * told as often as `xid_number` rises. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +65,10 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, Handle *out) {
 int nvmlDeviceGetUUID(Handle device, char *out, unsigned size) { uuid_of(device, out, size); return is_lost(device); }
 int nvmlDeviceGetName(Handle device, char *out, unsigned size) {
     snprintf(out, size, device > 1000 ? "NVIDIA H200 MIG 1g.18gb" : "NVIDIA H200");
+    return is_lost(device);
+}
+int nvmlDeviceGetMinorNumber(Handle device, unsigned *out) {
+    *out = (unsigned)gpu_number(device, "minor", (long)device - 1);
     return is_lost(device);
 }
 int nvmlDeviceGetMigMode(Handle device, unsigned *now, unsigned *pending) {
