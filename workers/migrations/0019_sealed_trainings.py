@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("workers", "0017_separate_users"),
+        ("workers", "0018_joined_at"),
     ]
 
     operations = [
