@@ -17,7 +17,7 @@ __all__ = ["ReplayWorker"]
 logger = logging.getLogger(__name__)
 
 #: Interval of queries for waiting replays. Replays take minutes, so a small delay is acceptable.
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 1.0
 _PRUNE_SECONDS = 3600.0
 _PROGRESS_SECONDS = 0.4
 

@@ -16,6 +16,8 @@ __all__ = ["StudyController"]
 logger = logging.getLogger(__name__)
 
 _TURN_SECONDS = 0.5
+#: Seconds between two looks for an active study while there is none.
+_LOOK_SECONDS = 1.0
 #: Seconds without an active study after which the process ends, and gives its memory back.
 _IDLE_SECONDS = 10.0
 
@@ -24,7 +26,7 @@ class StudyController:
     """Runs the turns of active studies. Several processes may run it: each turn claims its study."""
 
     def __init__(self) -> None:
-        self._looking = Interval(_TURN_SECONDS)
+        self._looking = Interval(_LOOK_SECONDS)
 
     def has_work(self) -> bool:
         return self._looking.is_due(time.monotonic()) and active_studies().exists()

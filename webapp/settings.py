@@ -52,7 +52,7 @@ TIDEPOOL_ALIVE_FILE = _environment.text("TIDEPOOL_ALIVE_FILE", "")
 #: Password of `admin` in a new home; a random one where it is empty.
 TIDEPOOL_ADMIN_PASSWORD = _environment.text("TIDEPOOL_ADMIN_PASSWORD", "")
 #: A host that has not reported for this long is LOST.
-TIDEPOOL_LEASE_SECONDS = _environment.number("TIDEPOOL_LEASE_SECONDS", 30, least=1)
+TIDEPOOL_LEASE_SECONDS = _environment.number("TIDEPOOL_LEASE_SECONDS", 30, least=5)
 #: Seconds before a host is gone, as a notice says, from which on it drains.
 TIDEPOOL_DRAIN_SECONDS = _environment.number("TIDEPOOL_DRAIN_SECONDS", 120, least=1)
 #: A rank that is silent for longer is killed, and the others go on.

@@ -50,22 +50,28 @@ _KNOWN_SECONDS = 1.0
 
 def note_mark(sent_at: datetime) -> None:
     """Store that all reports sent before `sent_at` have been taken."""
-    Intake.objects.get_or_create(pk=1)
     is_newer = Q(taken_until=None) | Q(taken_until__lt=sent_at) | Q(taken_until__gt=sent_at + _OUT_OF_ORDER)
-    if Intake.objects.filter(is_newer, pk=1).update(taken_until=sent_at):
+    newer = Intake.objects.filter(is_newer, pk=1)
+    # The row is there but for the first mark of all.
+    if newer.update(taken_until=sent_at) or (_make_row() and newer.update(taken_until=sent_at)):
         RECENT_DELAY.note(sent_at)
 
 
 def note_dropped(count: int) -> None:
     """Count messages in the queue of reports that could not be read."""
-    Intake.objects.get_or_create(pk=1)
+    _make_row()
     Intake.objects.filter(pk=1).update(dropped=F("dropped") + count)
 
 
 def note_forged(count: int) -> None:
     """Count reports that their hosts have not sent, or had sent before."""
-    Intake.objects.get_or_create(pk=1)
+    _make_row()
     Intake.objects.filter(pk=1).update(forged=F("forged") + count)
+
+
+def _make_row() -> bool:
+    """Make the only row if it is not there; return whether it was made."""
+    return Intake.objects.get_or_create(pk=1)[1]
 
 
 def taken_until() -> datetime | None:

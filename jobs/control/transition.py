@@ -71,7 +71,9 @@ def lock_job(job_id: int) -> Job:
 
 def lock_jobs(numbers: Iterable[int]) -> list[Job]:
     """Like `lock_job`, for those of these jobs that exist, in order of id."""
-    return list(_locked().filter(pk__in=numbers).order_by("pk"))
+    wanted = set(numbers)
+    # Django builds the whole query, before it sees that no row can match.
+    return list(_locked().filter(pk__in=wanted).order_by("pk")) if wanted else []
 
 
 def _locked() -> QuerySet[Job]:

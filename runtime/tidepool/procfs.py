@@ -107,6 +107,8 @@ def trees(roots: list[int]) -> dict[int, list[psutil.Process]]:
 
     One scan of all processes serves all roots; psutil's `children` would need one for each.
     """
+    if not roots:
+        return {}
     children: dict[int, list[int]] = defaultdict(list)
     for pid in psutil.pids():
         with contextlib.suppress(OSError):  # gone meanwhile

@@ -1,4 +1,4 @@
-"""Reports of this host to the control plane: at once after a change, and at least every second.
+"""Reports of this host to the control plane: at once after a change, and every second, or two where it has no ranks.
 
 A report that cannot be sent is dropped, since the next one contains all facts again.
 """
@@ -28,6 +28,8 @@ ENTRIES_PER_REPORT = 500
 _TICK_SECONDS = 0.1
 _STEPS_INTERVAL_SECONDS = 0.4
 _HEARTBEAT_SECONDS = 1.0
+#: The same while there are no ranks, whose GPUs a page could show at work.
+_IDLE_HEARTBEAT_SECONDS = 2.0
 #: Seconds after which unchanged states of environments are told again.
 _ENVIRONMENTS_SECONDS = 20.0
 #: Seconds between two looks at the host's hardware: a driver may come late, or go.
@@ -104,13 +106,14 @@ class Reporter:
     def _run(self) -> None:
         while not self._leaving.wait(_OUTAGE_BACKOFF_SECONDS if self._failing else _TICK_SECONDS):
             try:
-                self._tick()
+                self.turn()
             except Exception:
                 logger.exception("host=%s: a report failed, retrying", self._config.host)
 
-    def _tick(self) -> None:
+    def turn(self) -> None:
+        """Send a report if one is due."""
         observation = self._observe()
-        if observation is None or not self._due():
+        if observation is None or not self._due(observation):
             return
         self._changed.clear()
         self._sent_at = time.monotonic()
@@ -141,11 +144,12 @@ class Reporter:
         self._journals.put_back(report.entries)
         self._environments = None
 
-    def _due(self) -> bool:
+    def _due(self, observation: Observation) -> bool:
+        heartbeat_seconds = _HEARTBEAT_SECONDS if observation.ranks else _IDLE_HEARTBEAT_SECONDS
         age = time.monotonic() - self._sent_at
         if age < self._pause_seconds:
             return False
-        if age >= _HEARTBEAT_SECONDS or self._changed.is_set() or self._journals.has_urgent():
+        if age >= heartbeat_seconds or self._changed.is_set() or self._journals.has_urgent():
             return True
         return age >= _STEPS_INTERVAL_SECONDS and self._journals.has_unsent()
 

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 CYCLE_SECONDS = 1.0
 #: Longest time without a plan while no training is unfinished and nobody wakes the scheduler.
-REST_SECONDS = 5.0
+REST_SECONDS = 20.0
 RESEND_SECONDS = 2.0
 IDLE_SECONDS = 5.0
 FORGET_SECONDS = 3600.0

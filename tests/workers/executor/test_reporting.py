@@ -1,5 +1,6 @@
 """Check that what a report carried and could not be delivered is in the next one."""
 
+import os
 import threading
 import time
 from contextlib import closing
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tidepool.journal import Journal
-from tidepool.protocol import RankExited, RankStarted, Report
+from tidepool.protocol import RankExited, RankStarted, RankStatus, Report
 
 from tests.runtime.process_tree import launch_spec
 from tests.workers.executor.embedded import desired_job
@@ -54,3 +55,26 @@ def test_a_report_that_could_not_be_sent_loses_nothing(tmp_path: Path, first: De
     assert broker.has_received.wait(30)
     reporter.leave()
     assert broker.received == [1, 2]
+
+
+@pytest.mark.parametrize(("has_ranks", "sent"), [(True, [0, 1, 2, 3, 4]), (False, [0, 2, 4])])
+def test_a_host_without_ranks_reports_every_other_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_ranks: bool, sent: list[int]
+) -> None:
+    config = ExecutorConfig(tmp_path, "host-a", "", virtual_slots=1, address="127.0.0.1", lifeline_fd=None)
+    rank = RankStatus(
+        job=1, attempt=1, member_id="host-a.0.1", slot=0, pid=os.getpid(), state="RUNNING", started_at=1.0
+    )
+    observation = Observation(ranks=[rank] if has_ranks else [])
+    at, seconds = list[int](), [0]
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0 + seconds[0])
+
+    def send(report: Report) -> Delivery:
+        at.append(seconds[0])
+        return Delivery(sent=True, waiting=0)
+
+    journals = Journals("host-a", tmp_path / "journals.json")
+    reporter = Reporter(config, make_probe(config), journals, observe=lambda: observation, send=send, clock=time.time)
+    for seconds[0] in range(5):
+        reporter.turn()
+    assert at == sent
