@@ -13,6 +13,7 @@ silent, the control plane is more likely at fault than the hosts.
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
@@ -24,6 +25,7 @@ from tidepool.protocol import Report
 
 from core import live
 from core.row_updates import update_rows
+from jobs.control.checkpoints import continuation
 from jobs.control.dead_letters import PASSES, in_words
 from jobs.control.dispatch import wake_scheduler
 from jobs.control.job_end import judge_job, requeue
@@ -326,7 +328,9 @@ def _take_off(job_id: int, host: Host) -> None:
 
 
 def _go_on(job: Job, kept: Sequence[SlotClaim], why: Why) -> None:
-    if not kept or not job.elastic:  # a gang cannot lose a rank
+    if not job.elastic:  # a gang cannot lose a rank
+        why = replace(why, params=message("gang_host_lost", host=why.params["host"], **continuation(job)))
+    if not kept or not job.elastic:
         requeue(job, why)
         return
     names = [claim.slot.host.name for claim in kept]

@@ -321,6 +321,7 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     ),
     "host_leaves": lambda params: _host_leaves(params),
     "host_lost": "The host {host} no longer reports.",
+    "gang_host_lost": _restart("The host {host} no longer reports, so all ranks are stopped; {restart}."),
     "lead_moved": "{host} has not been heard from for {seconds:g} s: {lead} leads the training from here on.",
     "held_still": lambda params: (
         f"{params['host']} reached neither {listed(params['gone'], 'hosts')} nor the control plane, so it made no "

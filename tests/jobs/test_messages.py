@@ -101,6 +101,11 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "terminated. Saved files are kept.",
     ),
     "host_lost": ({"host": "a"}, "The host a no longer reports."),
+    "gang_host_lost": (
+        {"host": "a", "resumable": True},
+        "The host a no longer reports, so all ranks are stopped; its script continues from its CHECKPOINT_DIR, if it "
+        "reads it.",
+    ),
     "lead_moved": (
         {"host": "a", "lead": "b", "seconds": 30.0},
         "a has not been heard from for 30 s: b leads the training from here on.",

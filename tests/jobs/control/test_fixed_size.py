@@ -196,14 +196,18 @@ def test_a_higher_priority_stops_it_as_a_whole(cluster: Cluster, submit: Submit,
     assert [path.name for path in checkpoints(job).iterdir()] == ["a.pt"]
 
 
-def test_a_lost_host_ends_the_whole_gang(cluster: Cluster, submit: Submit) -> None:
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_a_lost_host_ends_the_whole_gang(cluster: Cluster, submit: Submit, is_declared: bool) -> None:
     job = started(cluster, submit(max_slots=8))
+    if is_declared:
+        (checkpoints(job) / "resumable").touch()
     now = timezone.now()
     lease = timedelta(seconds=30)
     Host.objects.update(last_report_at=now)
     Host.objects.filter(name="gpu-host-2").update(last_report_at=now + 2 * lease)
     reap_lost_hosts(now, now + 2 * lease)
     assert (fresh(job).state, fresh(job).reason_code, fresh(job).run.slots) == (JobState.PENDING, Reason.HOST_LOST, 0)
+    assert fresh(job).reason_params == message("gang_host_lost", host="gpu-host-1", resumable=is_declared)
 
 
 def test_on_a_draining_host_it_finishes(cluster: Cluster, submit: Submit) -> None:
