@@ -15,6 +15,7 @@ import msgspec
 
 from tidepool.coordinator_client import RankConnection
 from tidepool.env import RankContext
+from tidepool.network_interfaces import with_port_hint
 from tidepool.procfs import end_at_once, set_title
 from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, LaunchSpec, MemberMessage
 from tidepool.shim_slots import SlotGpus
@@ -115,13 +116,18 @@ def reserve_port() -> socket.socket:
     """A socket that keeps a port for this process until its script listens there.
 
     Two sockets may bind one port if both say SO_REUSEADDR and neither listens yet; every TCPStore says so.
+    Raises OSError.
     """
     dual = socket.has_dualstack_ipv6()
     held = socket.socket(socket.AF_INET6 if dual else socket.AF_INET, socket.SOCK_STREAM)
     if dual:
         held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind(("", 0))
+    try:
+        held.bind(("", 0))
+    except OSError as error:
+        held.close()
+        raise OSError(error.errno, with_port_hint(str(error))) from error
     return held
 
 

@@ -82,6 +82,21 @@ def test_a_host_without_a_free_port_says_so_and_the_training_goes_on_elsewhere(
             assert not lab.exits()
 
 
+def test_a_plain_training_fails_with_the_reason_on_a_host_without_a_free_port(
+    machines: Callable[[int], Network],
+) -> None:
+    network = machines(2)
+    with (
+        lab_over(network, "gang.py", engine="fixed", arguments=["env"]) as lab,
+        without_a_free_port(network.machines[1]),
+    ):
+        lab.size(2)
+        wait_until(lab.exits, lab.story)
+        [(member, end)] = lab.exits().items()
+        assert member.startswith("gpu2.")
+        assert end["error"]["message"].endswith(NO_PORT)
+
+
 def test_an_elastic_training_needs_no_other_port_than_those_of_the_range(machines: Callable[[int], Network]) -> None:
     network = machines(2)
     for machine in network.machines:
