@@ -23,6 +23,7 @@ from pathlib import Path
 import psutil
 
 from tidepool import procfs
+from tidepool.confine.processes import host_pid
 from tidepool.journal import replace_file
 from tidepool.protocol import HostStacks, ProcessStacks, RankStacks, StacksState, to_json
 from tidepool.shim_slots import RankProcess
@@ -153,10 +154,11 @@ class _Rank:
             os.close(self.file)
 
     def _answer(self, process: psutil.Process, state: StacksState, text: str = "") -> None:
-        name = ""
+        name, pid = "", process.pid
         with suppress(psutil.NoSuchProcess, OSError):
             name = process.name()[:64]
-        self.answers.append(ProcessStacks(process.pid, name, state, text))
+            pid = host_pid(process.pid)
+        self.answers.append(ProcessStacks(pid, name, state, text))
 
 
 class _Asked:

@@ -14,10 +14,12 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 from tidepool import json_sockets, procfs
 from tidepool.journal import read_journal
 from tidepool.protocol import (
@@ -31,6 +33,7 @@ from tidepool.protocol import (
     to_json,
 )
 
+from tests.isolation import forkserver_words, level_of_runtime_tests, wall_around
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -42,15 +45,19 @@ _MARKS = (f"lab-{os.getpid()}-{number}" for number in itertools.count())
 
 
 @contextmanager
-def running_forkserver(folder: Path, cgroup: Path | None = None) -> Iterator[Path]:
+def running_forkserver(folder: Path, cgroup: Path | None = None, level: str | None = None) -> Iterator[Path]:
     """Path of the socket of a forkserver that ends with the block, and with it everything that it forked.
 
-    `cgroup`: the one that all of them live in.
+    `cgroup`: the one that all of them live in. `level`: the highest level of isolation of its trainings.
     """
+    level = level_of_runtime_tests() if level is None else level
     path = json_sockets.socket_path(folder / "forkserver.sock")
     read_end, write_end = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "tidepool.forkserver", "--socket", path, "--lifeline-fd", str(read_end)],
+        [
+            *(sys.executable, "-P", "-m", "tidepool.forkserver", "--socket", path, "--lifeline-fd", str(read_end)),
+            *forkserver_words(level),
+        ],
         pass_fds=[read_end],
         cwd="/",
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(RUNTIME), procfs.MARK_VARIABLE: procfs.reserved_mark()},
@@ -113,8 +120,11 @@ class Lab:
         attempt: int = 1,
         secret: str = "the lab's secret",
         user_secrets: Sequence[GivenSecret] = (),
+        level: str | None = None,
         **launch: Any,
     ) -> None:
+        """level: of isolation; None: that at which the tests of the runtime run."""
+        self.level = level_of_runtime_tests() if level is None else level
         self.folder = folder / f"attempt-{attempt}"
         self.sizes = sizes or {"a": 4}
         self.hosts = dict.fromkeys(self.sizes, (forkserver, "127.0.0.1")) | dict(hosts or {})
@@ -206,12 +216,17 @@ class Lab:
         self.send_to_shims([])
 
     def start_shim(self, host: str) -> None:
-        request = {"op": "shim", "socket": str(self._shim(host)), "spec": to_json(self._spec(host))}
-        request["wall"] = None
+        request: dict[str, Any] = {"op": "shim", "socket": str(self._shim(host)), "spec": to_json(self._spec(host))}
+        request["wall"] = self._wall()
         self.shims[host] = self._ask(host, request)
         if host in self._shims:
             self._shims[host].close()
         self._shims[host] = json_sockets.connect(self._shim(host))
+
+    def wait_for_shim(self, host: str) -> None:
+        """Wait for the first status of a shim, whose wall stands then."""
+        self._shims[host].settimeout(PATIENCE_SECONDS)
+        assert self._shims[host].recv(65536)
 
     def start_coordinator(self, name: str = "coordinator", host: str | None = None) -> None:
         """Another name: as on another host, where the socket of the first one is not seen; it leads from now on."""
@@ -226,7 +241,7 @@ class Lab:
             "address": self.hosts[host][1],
             "host": host,
             "mark": self.mark,
-            "wall": None,
+            "wall": self._wall(),
         }
         self.coordinator = self._ask(host, request)
 
@@ -251,6 +266,14 @@ class Lab:
 
     def kill(self, member_id: str, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.started()[member_id]["pid"], number)
+
+    def process(self, host: str, pid: int) -> psutil.Process:
+        """Return a process that a script on this host has told of, by the number that it has there for itself."""
+        for process in procfs.descendants(self.shims[host]["pid"]):
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            if status.partition("NSpid:")[2].partition("\n")[0].split()[-1] == str(pid):
+                return process
+        raise psutil.NoSuchProcess(pid)
 
     # --- files of the ranks and the coordinator -----
 
@@ -334,6 +357,12 @@ class Lab:
         place = (host, self.hosts[host][1], self.mark)
         own = {"secret": self.secret, "user_secrets": self.user_secrets}
         return ShimSpec(1, 1, *place, virtual=self.virtual, launch=self.launch, **own)
+
+    def _wall(self) -> dict[str, Any] | None:
+        test = self.folder.parents[1]  # with the folders of its other labs
+        places = str(test), self.launch.code_folder, self.launch.data_dir, str(SCRIPTS)
+        wall = wall_around(self.folder.parent, places, self.level)
+        return None if wall is None else asdict(wall)
 
     def _desired(self) -> DesiredMembership:
         return DesiredMembership(

@@ -16,6 +16,7 @@ from tidepool.journal import read_journal
 from tidepool.protocol import DesiredJob, LaunchSpec, RankStatus, ShimSpec, ShimStatus, decode, encode, entry_to_json
 from tidepool.shim import journal_path, rank_mark
 
+from tests.isolation import forkserver_words, level_of_runtime_tests, wall_around
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from workers.executor.forkserver import Forkserver
 
@@ -23,11 +24,11 @@ T = TypeVar("T")
 
 
 @contextmanager
-def running_forkserver() -> Iterator[tuple[Forkserver, BinaryIO]]:
-    """A forkserver and the writing end of its lifeline."""
+def running_forkserver(level: str = "") -> Iterator[tuple[Forkserver, BinaryIO]]:
+    """A forkserver and the writing end of its lifeline. level: the highest of isolation; "": that of the tests."""
     reading, writing = os.pipe()
     with tempfile.TemporaryDirectory(prefix="tide") as folder, os.fdopen(writing, "wb") as lifeline:
-        forkserver = Forkserver(Path(folder), reading)
+        forkserver = Forkserver(Path(folder), reading, words=forkserver_words(level or level_of_runtime_tests()))
         try:
             wait_until(forkserver.ready, "the forkserver")
             yield forkserver, lifeline
@@ -82,6 +83,7 @@ class JobReconciler:
         self.spec = ShimSpec(7, 1, *place, launch, slots_per_gpu or 1, gpus=gpus, **cores)
         self.socket = json_sockets.socket_path(folder / "shim.sock")
         self.forkserver = forkserver
+        wall = wall or wall_around(folder, (launch.code_folder, launch.data_dir), level_of_runtime_tests())
         self.pid = forkserver.fork_shim(self.spec, self.socket, wall)
         self._link = json_sockets.connect(self.socket)
         self._lines = json_sockets.Lines()

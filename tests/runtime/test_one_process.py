@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from tidepool import json_sockets, procfs
 from tidepool.protocol import ShimStatus, decode
@@ -117,7 +116,7 @@ def begun(lab: Lab) -> list[int]:
 def test_a_stop_reaches_the_processes_that_it_has_started(make_single: Callable[..., Lab], way: str) -> None:
     lab = make_single(SAVES, way)
     lab.size(2)
-    children = [psutil.Process(pid) for pid in wait_until(lambda: begun(lab), lab.story)]
+    children = [lab.process("a", pid) for pid in wait_until(lambda: begun(lab), lab.story)]
     assert statuses(lab) == [("a.0.1", 0), ("a.0.1", 1)], "both slots are in use to its end"
     began = time.monotonic()
     lab.end(grace_seconds=60.0)
