@@ -52,6 +52,7 @@ from tidepool.protocol import (
 from tidepool.rank_exits import describe_end, error_of, may_be_starved, oom_kills
 from tidepool.rank_process import GROUPED, LINGERS, READY, RankStart, run_rank
 from tidepool.recordings.requests import RecordingRequests
+from tidepool.scratch_watch import ScratchWatch
 from tidepool.shim_slots import RankProcess, Slot, SlotGpus
 from tidepool.stacks import StackTaker
 from tidepool.user_secrets import ShimSecrets
@@ -104,6 +105,7 @@ class Shim:
         self._ended: deque[RankEnd] = deque(maxlen=_REPORTED_ENDS)
         self._stacks = StackTaker(Path(spec.launch.folder), spec.host)
         self._recordings = RecordingRequests()
+        self._scratch = ScratchWatch(spec.slot_scratch_bytes, spec.host)
         self._oom_kills = oom_kills()
         #: Kills for lack of memory that no end has been explained by.
         self._unexplained_kills = 0
@@ -135,6 +137,7 @@ class Shim:
             self._abort_late()
             self._kill_overdue()
             self._stacks.turn()
+            self._scratch.turn(self._ranks.values(), self._kill_rank)
             self._lead.turn()
             self._send_status()
         self._end_everything()
@@ -181,7 +184,7 @@ class Shim:
     def _seconds_to_next_deadline(self) -> float:
         deadlines = [rank.deadline for rank in self._ranks.values() if rank.deadline is not None]
         deadlines += [self._slots[slot].start_at for slot in self._startable()]
-        others = self._lead.next_attempt_at, self._stacks.next_look_at
+        others = self._lead.next_attempt_at, self._stacks.next_look_at, self._scratch.next_look_at
         deadlines += [at for at in others if at is not None]
         return max(0.0, min([deadline - time.monotonic() for deadline in deadlines], default=_IDLE_SECONDS))
 
@@ -399,8 +402,7 @@ class Shim:
 
     def _own_processes(self, rank: RankProcess) -> list[psutil.Process]:
         """Return the rank's processes, including those that have left its session or parent."""
-        marked = procfs.marked(f"{rank_mark(self._spec)}.{rank.member_id}")
-        return [*procfs.session_members(rank.pid), *marked]
+        return [*procfs.session_members(rank.pid), *procfs.marked(f"{rank_mark(self._spec)}.{rank.member_id}")]
 
     def _reap(self) -> None:
         while (child := procfs.reap_child()) is not None:

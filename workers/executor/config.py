@@ -49,8 +49,8 @@ _INSTALLER = frozenset(
 )
 
 
-#: Least limits of a slot: memory in bytes, and processes and threads.
-_LEAST_MEMORY, _FEWEST_PROCESSES = 64 * 1024**2, 8
+#: Least limits of a slot: memory in bytes, processes and threads, and temporary files in bytes.
+_LEAST_MEMORY, _FEWEST_PROCESSES, _LEAST_SCRATCH = 64 * 1024**2, 8, 64 * 1024**2
 #: Level of isolation that the operator chooses; see `workers.executor.walls`.
 Isolation = Literal["walled", "separate", "sealed", "shared"]
 #: Variables that name a file with a password.
@@ -98,6 +98,8 @@ class ExecutorConfig:
     user_ids: UserIds | None = None
     #: Memory and processes that a training may have for each slot.
     slot_limits: Amounts = field(default_factory=Amounts)
+    #: Bytes of temporary files that a training may have for each slot; None: as many as there is room for.
+    slot_scratch_bytes: int | None = None
     #: TCP ports, besides the broker's, that no training may connect to.
     closed_ports: tuple[int, ...] = ()
     #: First and last of the TCP ports at which other hosts reach processes of this one; None: any port.
@@ -182,6 +184,7 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         secret_files=tuple(Path(environment[name]).resolve() for name in _SECRET_FILES if environment.get(name)),
         reserved_cores=_reserved_cores(environment.get("TIDEPOOL_RESERVED_CORES", "").strip()),
         reserved_memory_bytes=_reserved_memory(environment.get("TIDEPOOL_RESERVED_MEMORY", "").strip()),
+        slot_scratch_bytes=_slot_scratch(environment),
         slot_limits=Amounts(
             _slot_memory(environment.get("TIDEPOOL_SLOT_MEMORY", "").strip()),
             _slot_processes(environment.get("TIDEPOOL_SLOT_PROCESSES", "").strip()),
@@ -282,6 +285,16 @@ def _slot_memory(text: str) -> int | None:
     size = size_in(text) if text else None
     if text and (size is None or size < _LEAST_MEMORY):
         raise ConfigError(f"TIDEPOOL_SLOT_MEMORY must be a size of at least 64MiB, such as 32GiB, not {text!r}")
+    return size
+
+
+def _slot_scratch(environment: Mapping[str, str]) -> int | None:
+    text = environment.get("TIDEPOOL_SLOT_SCRATCH", "").strip()
+    size = size_in(text) if text else None
+    if text and (size is None or size < _LEAST_SCRATCH):
+        raise ConfigError(f"TIDEPOOL_SLOT_SCRATCH must be a size of at least 64MiB, such as 200GiB, not {text!r}")
+    if text and environment.get("TIDEPOOL_ISOLATION") == "shared":
+        raise ConfigError("TIDEPOOL_SLOT_SCRATCH needs walls: without, trainings share one folder of temporary files")
     return size
 
 

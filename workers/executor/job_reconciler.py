@@ -374,6 +374,7 @@ class JobReconciler:
             *(desired.job, desired.attempt, *place, desired.launch, *own),
             slot_cores=max(0.0, usable().cores - config.reserved_cores) / (slots or 1),
             sets_threads=config.sets_threads,
+            slot_scratch_bytes=config.slot_scratch_bytes,
         )
 
     # --- the coordinator ---

@@ -78,4 +78,6 @@ class ShimSpec(msgspec.Struct, frozen=True):
     slot_cores: float = 1.0
     #: Whether ranks have as many threads as cores; False: the host's operator has set a number for all processes.
     sets_threads: bool = True
+    #: Bytes of temporary files that the job may have for each slot; None: as many as there is room for.
+    slot_scratch_bytes: int | None = None
     version: Literal[1] = PROTOCOL_VERSION
