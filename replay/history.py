@@ -18,7 +18,9 @@ from tidepool.profile_checks import bounds_of, noise_of
 from tidepool.protocol import AdaptedBatch, from_json
 
 from jobs.control.kind_ratios import remembered
+from jobs.control.snapshots import host_shares
 from jobs.models import AllocationPoint, Generation, Job, JobEvent, JobProfile, MetricPoint, SlotClaim, ThroughputPoint
+from jobs.option_words import wish_of
 from jobs.states import UNDOABLE, JobState, Reason
 from models_registry.models import RegisteredModelVersion
 from replay.past_pool import past_pool, past_rules
@@ -41,7 +43,7 @@ _REQUESTS = {Reason.SUSPENDED_BY_USER, Reason.RESUMED_BY_USER, Reason.TIME_LIMIT
 _JOB = (
     "pk", "name", "owner_id", "instance_group__name", "priority", "submitted_at", "min_slots", "max_slots",
     "model__engine", "max_seconds", "state", "started_at", "finished_at", "run__progress", "model_id",
-    "model__model_id", "bundle", "model__digest",
+    "model__model_id", "bundle", "model__digest", "cpus_per_gpu", "memory_gib_per_gpu",
 )  # fmt: skip
 
 
@@ -107,6 +109,7 @@ def read_history(start: datetime, end: datetime, now: datetime) -> History:
         jobs=tuple(past.job(default_costs) for past in pasts),
         costs=default_costs,
         remembered=tuple(remembered({past.code for past in pasts}, start)),
+        shares=host_shares() if any(past.wish for past in pasts) else {},
     )
 
 
@@ -117,10 +120,10 @@ class _JobHistory:
         (
             self.pk, self.name, self.owner, self.group, self.priority, self._submitted, self.min_slots, self.max_slots,
             engine, self.max_seconds, self.state, self._started, self._finished, self._progress, self._version,
-            self._model, self.bundle, self.code,
+            self._model, self.bundle, self.code, *wish,
         ) = row  # fmt: skip
         self.rows, self.start, self.end, self.now = rows, start, end, now
-        self.elastic = engine == _ELASTIC
+        self.wish, self.elastic = wish_of(*wish), engine == _ELASTIC
         self.claims = rows.claims.get(self.pk, ())
         self.points = rows.points.get(self.pk, ())
         self.events = rows.events.get(self.pk, ())
@@ -148,6 +151,7 @@ class _JobHistory:
             lasts=self.max_seconds,
             bundle=self.bundle,
             code=self.code,
+            wish=self.wish,
         )
         for event in reversed(self._field_events()):
             view = replace(view, **self._fields(event, "old"))

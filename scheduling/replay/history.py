@@ -22,7 +22,7 @@ from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement, StepTime
 from scheduling.replay.world import Change, Costs, Held, JobChange, Pool, Replayed, Rules, World
 from scheduling.schedule import CycleResult
-from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView
+from scheduling.snapshot import GroupView, JobView, Share, SlotRef, SlotView
 
 __all__ = [
     "Alternative",
@@ -126,6 +126,8 @@ class History:
     costs: Costs
     #: Ratios of kinds of GPU that trainings had measured when the window began.
     remembered: tuple[MeasuredRatio, ...] = ()
+    #: Cores and memory that a slot of each host stands for; {}: no training asks for more than that.
+    shares: Mapping[str, Share] = field(default_factory=dict)
 
     @property
     def pools(self) -> list[tuple[SlotView, ...]]:
@@ -275,6 +277,7 @@ def play(
         now=history.start,
         changes=[(at, _change(change, alternative, pool_of)) for at, change in history.changes],
         remembered=history.remembered,
+        shares=history.shares,
         until=history.end + _LONGER * (history.end - history.start) + _AT_LEAST,
         tick=tick,
         on_plan=on_plan,

@@ -22,7 +22,7 @@ from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Placement
 from scheduling.schedule import CycleResult, run_cycle
-from scheduling.snapshot import GroupView, JobView, KindRatio, ProfileView, SlotRef, SlotView, Snapshot
+from scheduling.snapshot import GroupView, JobView, KindRatio, ProfileView, Share, SlotRef, SlotView, Snapshot
 
 __all__ = ["Change", "Costs", "Held", "JobChange", "Pool", "Replayed", "Rules", "World"]
 
@@ -141,6 +141,8 @@ class World:
     on_plan: Callable[[float, CycleResult | None], None] = lambda at, result: None
     #: Ratios of kinds of GPU that trainings have measured, those before the simulation included.
     remembered: Sequence[MeasuredRatio] = ()
+    #: Cores and memory that a slot of each host stands for, where trainings ask for more than that.
+    shares: Mapping[str, Share] = field(default_factory=dict)
     #: Wherever it changed, in order of time.
     held: list[Held] = field(default_factory=list)
     cycles: list[float] = field(default_factory=list)
@@ -417,6 +419,8 @@ class World:
             # One whose ranks still end elsewhere cannot start yet.
             jobs=tuple(self._view(job) for job in self._active.values() if job.slots or job.id not in ending),
             ratios=self._ratios(),
+            shares=self.shares,
+            ending={job: wish for job in ending if (wish := self._jobs[job].view.wish) is not None},
         )
 
     def _view(self, job: Replayed) -> JobView:

@@ -30,8 +30,9 @@ from replay.player import JOB_COLUMNS, alternative_of, run_replay
 from replay.sentences import change_phrases
 from replay.visibility import at_moment
 from scheduling.replay.world import JobChange, Pool, Rules
+from scheduling.snapshot import Share
 from tests.factories import InstanceGroupFactory, JobFactory, ResourceGroupFactory, UserFactory, host_with_slots
-from workers.models import CapacityPoint, Slot
+from workers.models import CapacityPoint, Host, Slot
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 END = START + timedelta(hours=1)
@@ -105,6 +106,17 @@ def test_measures_and_sizes_are_of_a_kind_of_gpu(group: InstanceGroup) -> None:
 
 def new_replay(**values: Any) -> Replay:
     return ask_for_replay(ReplaySpec(START, END, **values), UserFactory(is_staff=True))
+
+
+def test_wishes_for_cores_and_memory_are_replayed(group: InstanceGroup) -> None:
+    trained(group, 0, 0, 60)
+    assert read_history(START, END, END).shares == {}
+    asking = trained(group, 100, 100, 60, cpus_per_gpu=8, memory_gib_per_gpu=16)
+    Host.objects.update(cores=16.0, ngpus=4, memory_bytes=2**36, usable_memory_bytes=2**36)
+    history = read_history(START, END, END)
+    wishes = {job.view.id: job.view.wish for job in history.jobs if job.view.wish}
+    assert wishes == {asking.pk: Share(8, 16 * 2**30)}
+    assert history.shares["a"].cores == 4.0
 
 
 def test_a_replay_may_count_gpus_by_their_model(group: InstanceGroup) -> None:

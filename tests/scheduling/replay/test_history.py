@@ -9,7 +9,7 @@ from scheduling.policies.kind_ratios import MeasuredRatio
 from scheduling.replay.history import Alternative, History, KnownMeasures, PlayResult, RecordedJob, Segment, play
 from scheduling.replay.outcome import errors_of, played, recorded
 from scheduling.replay.world import Costs, JobChange, Pool
-from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView
+from scheduling.snapshot import GroupView, JobView, Share, SlotRef, SlotView
 
 COSTS = Costs(start=5.0, pause=1.0, join=0.0, release=2.0, end=1.0)
 GROUP = GroupView("all", "all", "fifo", preemption=False)
@@ -58,6 +58,15 @@ def test_the_same_rules_take_as_long_as_it_took() -> None:
     assert errors_of(past, found) == pytest.approx((0.0, 0.0, 0.0), abs=1e-9)
     assert played(past, found) == recorded(past, found.alone)
     assert played(past, found).gpu_hours == pytest.approx(4 * 162 / 3600)
+
+
+def test_gpus_with_more_than_their_share_of_cores_count_as_several() -> None:
+    first, second = job(1, 100.0, max_slots=2), job(2, 100.0, max_slots=2)
+    past = history(first, second, shares={"a": Share(8, 0)})
+    assert ends(again(past)) == pytest.approx({1: 106.0, 2: 106.0})
+    wishes = [replace(one, view=replace(one.view, wish=Share(16, 0))) for one in past.jobs]
+    # Two GPUs with 16 cores take all four slots of the host until the last rank has ended.
+    assert ends(again(replace(past, jobs=tuple(wishes)))) == pytest.approx({1: 106.0, 2: 212.0})
 
 
 def test_half_the_gpus_take_twice_as_long_where_more_help() -> None:
