@@ -102,7 +102,7 @@ def _unmeasured(job: Job) -> WhySlow:
         text = "No time was measured: the training ended within seconds, or before time was measured by cause."
     if not job.elastic:
         state = "not_told_apart"
-        text = "The script has no session and does not use prepare, so its time is not told apart."
+        text = "No steps of torch's optimizers are seen in this script, so its time is not told apart."
     return WhySlow(state, text, 0.0, {}, {}, None, [], [], [], [], "")
 
 

@@ -8,8 +8,12 @@ The ranks meet in a TCPStore of rank 0, as under `torchrun` with TORCHELASTIC_US
 port by binding it without listening: nobody else is given the port, and the script's store can still listen there.
 """
 
+import select
 import socket
-from collections.abc import Mapping
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 
@@ -17,7 +21,7 @@ from tidepool.coordinator_client import RankConnection
 from tidepool.env import RankContext
 from tidepool.network_interfaces import with_port_hint
 from tidepool.procfs import end_at_once, set_title
-from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, LaunchSpec, MemberMessage
+from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, LaunchSpec, MemberMessage, SpentTime, encode
 from tidepool.shim_slots import SlotGpus
 
 __all__ = ["SharedGpuError", "join_gang", "leave_gang", "local_rank_words", "reserve_port", "torchrun_environment"]
@@ -26,6 +30,9 @@ __all__ = ["SharedGpuError", "join_gang", "leave_gang", "local_rank_words", "res
 class SharedGpuError(ValueError):
     """Plain processes pick their device by LOCAL_RANK, and NCCL takes no device twice."""
 
+
+#: Seconds between two messages about the time.
+_TIME_SECONDS = 2.0
 
 #: Connection of this process once it has joined the gang.
 _connection: "GangConnection | None" = None
@@ -43,6 +50,7 @@ def join_gang(context: RankContext, *, gpus: SlotGpus | None) -> dict[str, str]:
     count = len({member.member_id for member in plan.members})  # a process may hold several places
     set_title(context.title(f" {rank} of {count}"))
     _connection.send(MemberMessage("switched", plan.generation))
+    _connection.watch_time()
     return torchrun_environment(plan, context, gpus) if context.launch.engine == "fixed" else {}
 
 
@@ -135,6 +143,32 @@ class GangConnection(RankConnection):
     """The connection of a rank whose script has none."""
 
     REPEATED = frozenset({"ready", "switched"})
+
+    def watch_time(self) -> None:
+        """Tell the coordinator every two seconds what takes the time of the script's loop.
+
+        Only where torch is loaded already: another one, of the training's own environment, may lack what is needed.
+        """
+        if "torch" not in sys.modules:
+            return
+        from tidepool.torch.rank.plain_clock import watch_plain_loop
+
+        clock = watch_plain_loop(lambda: self._closed)
+        self._start(partial(self._tell_time, clock.reading), "time")
+
+    def _tell_time(self, reading: Callable[[], SpentTime | None]) -> None:
+        while not self._closed:
+            time.sleep(_TIME_SECONDS)
+            spent = reading()
+            if spent is None:
+                continue
+            line = encode(
+                MemberMessage("alive", self._plan.generation if self._plan else 0, step=spent.steps, spent=spent)
+            )
+            with self._send_lock:
+                # Never wait here, with the lock: a stopped coordinator reads nothing.
+                if self._connection is not None and select.select([], [self._connection], [], 0)[1]:
+                    self._send(line)
 
     def __init__(self, context: RankContext) -> None:
         super().__init__(context)

@@ -226,8 +226,8 @@ def _slow_disk(folder: Path, slow: bool) -> Iterator[Lab]:
 @contextmanager
 def _few_cores(folder: Path, slow: bool) -> Iterator[Lab]:
     """One of two hosts has half a core. Both come before whatever else runs here, which would halve them, too."""
-    arguments = ["--layers", "2", "--width", "600", "--samples", "1024"]
-    with _cgroups("cpu", 2) as cgroups, _two_hosts(folder, cgroups, arguments, batch=256) as lab:
+    arguments = ["--layers", "2", "--width", "600", "--samples", "4096", "--train-steps", "120"]
+    with _cgroups("cpu", 2) as cgroups, _two_hosts(folder, cgroups, arguments, batch=1024) as lab:
         for cgroup in cgroups:
             (cgroup / "cpu.shares").write_text("50000")
         if slow:

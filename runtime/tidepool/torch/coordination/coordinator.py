@@ -243,7 +243,7 @@ class Coordinator:
 
     def _trains(self) -> list[str]:
         """Return the members of the active generation."""
-        plan = self._membership.active if isinstance(self._membership, Membership) else None
+        plan = self._membership.active
         return [] if plan is None else [member.member_id for member in plan.members]
 
     def _elastic(self) -> Membership:

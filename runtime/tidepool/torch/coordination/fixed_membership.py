@@ -55,6 +55,10 @@ class FixedMembership:
     lost: bool = False
     halted: bool = False
 
+    @property
+    def active(self) -> GenerationPlan | None:
+        return self.plan if self.recorded else None
+
     # --- events ----------
 
     def retarget(self, target: list[Member], target_revision: int, now: float, *, halt: bool = False) -> list[Action]:

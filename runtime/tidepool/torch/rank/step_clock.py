@@ -73,6 +73,10 @@ class StepClock:
         self._reads.watch()
         self._memory = DeviceMemory(device)
 
+    @property
+    def is_counting(self) -> bool:
+        return self._running is not None
+
     def begin(self) -> None:
         """Begin to count: the rank has joined."""
         if self._running is None:
@@ -136,8 +140,17 @@ class StepClock:
             self._seconds[TimePart.COMPUTE] += behind
             waited -= behind
         self._computed = self._seconds[TimePart.COMPUTE]
+        self._keep_wait(operation, waited)
+
+    def note_wait(self, operation: int, seconds: float) -> None:
+        """Count so many seconds of computing as the wait for the sum of this number."""
+        self._seconds[TimePart.COMPUTE] -= seconds
+        self._seconds[TimePart.COMMUNICATION] += seconds
+        self._keep_wait(operation, seconds)
+
+    def _keep_wait(self, operation: int, seconds: float) -> None:
         if operation % self._each == 0:
-            self._waits.append((operation, waited))
+            self._waits.append((operation, seconds))
 
     def reading(self) -> SpentTime | None:
         """Return the sums so far, and the waits since the reading before; None: the rank does not train."""
