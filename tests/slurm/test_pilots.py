@@ -43,8 +43,9 @@ def pilot(slurm: Slurm, site: Parts, *options: str, idle_minutes: float = 10, na
     words += ["--home", str(site.home), "--virtual-slots", "2", "--idle-minutes", str(idle_minutes)]
     if name:  # a folder for each, as on nodes of their own
         words += ["--name", name, "--folder", tempfile.mkdtemp(dir=slurm.folder)]
+    variables = f"TIDEPOOL_DRAIN_SECONDS=30 TIDEPOOL_TRAINING_READS={site.signals}"
     script = slurm.folder / "pilot.sh"
-    script.write_text(f"#!/bin/sh\ncd {ROOT} && TIDEPOOL_DRAIN_SECONDS=30 exec {shlex.join(words)}\n")
+    script.write_text(f"#!/bin/sh\ncd {ROOT} && {variables} exec {shlex.join(words)}\n")
     return slurm.submit(script, *options)
 
 
@@ -62,7 +63,7 @@ def test_a_training_outlives_three_pilots(slurm: Slurm, site: Parts) -> None:
         register_model(site.home, api, "recorder")
         first, second = pilot(slurm, site, "--time=3"), pilot(slurm, site, "--time=5")
         wait_until(lambda: states(site).get(f"slurm-{first}") == "ONLINE", slurm.story)
-        hurry = site.home / "hurry"
+        hurry = site.signals / "hurry"
         options: dict[str, Any] = {"epochs": EPOCHS, "step-seconds": 1.0, "hurry": str(hurry)}
         training = Training(api, site.home, "outlives", max_slots=2, **options)
         training.wait_for_size(2)
