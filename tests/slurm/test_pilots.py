@@ -25,7 +25,7 @@ EPOCHS, SAMPLES = 30, 1438
 def slurm() -> Iterator[Slurm]:
     if reason := why_impossible():
         leave_out(reason)
-    with tempfile.TemporaryDirectory(prefix="slurm-") as folder, running_slurm(Path(folder), nodes=2) as running:
+    with tempfile.TemporaryDirectory(prefix="slurm-") as folder, running_slurm(Path(folder), nodes=3) as running:
         yield running
 
 
@@ -63,12 +63,15 @@ def test_a_training_outlives_three_pilots(slurm: Slurm, site: Parts) -> None:
         register_model(site.home, api, "recorder")
         first, second = pilot(slurm, site, "--time=3"), pilot(slurm, site, "--time=5")
         wait_until(lambda: states(site).get(f"slurm-{first}") == "ONLINE", slurm.story)
+        wait_until(lambda: states(site).get(f"slurm-{second}") == "ONLINE", slurm.story)
         hurry = site.signals / "hurry"
         options: dict[str, Any] = {"epochs": EPOCHS, "step-seconds": 1.0, "hurry": str(hurry)}
         training = Training(api, site.home, "outlives", max_slots=2, **options)
         training.wait_for_size(2)
-        wait_until(lambda: is_over(slurm, first), slurm.story, seconds=600)
         third = pilot(slurm, site, "--time=20")
+        wait_until(lambda: states(site).get(f"slurm-{third}") == "ONLINE", slurm.story)
+        wait_until(lambda: is_over(slurm, first), slurm.story, seconds=600)
+        assert states(site)[f"slurm-{third}"] == "ONLINE", slurm.story()
         wait_until(lambda: is_over(slurm, second), slurm.story, seconds=600)
         hurry.touch()
         training.wait_for_the_end()
