@@ -108,6 +108,7 @@ def _view(checked: Checked, without: Snapshot, now: datetime) -> JobView:
         code=checked.model.digest,
         bundle=checked.given.bundle,
         wish=checked.given.wish,
+        one_kind=checked.given.is_bitwise,
     )
 
 

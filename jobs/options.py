@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
+from django.db.models import ExpressionWrapper, Q
 from tidepool.protocol import KEPT_CHECKPOINTS, STALL_SECONDS
 
 from jobs.option import Option, option, variables
@@ -22,6 +23,7 @@ from models_registry.models import RegisteredModelVersion
 from scheduling.snapshot import Share
 
 __all__ = [
+    "IS_BITWISE",
     "MASK",
     "MAX_PRIORITY",
     "OPTIONS",
@@ -35,6 +37,9 @@ __all__ = [
     "requested_values",
     "takes_several",
 ]
+
+#: Column of a query: whether the results of a job depend on the model of its GPUs.
+IS_BITWISE: Final = ExpressionWrapper(Q(exactness="bitwise"), output_field=models.BooleanField())
 
 #: Mask for values that others may not read.
 MASK: Final = "••••••"
@@ -400,6 +405,10 @@ class Options:
     def wish(self) -> Share | None:
         """Cores and memory that it asks for with each GPU; None: the share of a slot."""
         return wish_of(self.cpus_per_gpu, self.memory_gib_per_gpu)
+
+    @property
+    def is_bitwise(self) -> bool:
+        return self.exactness == OptionColumns.Exactness.BITWISE
 
     @property
     def on_one_host(self) -> bool:

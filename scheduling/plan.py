@@ -91,6 +91,8 @@ class JobPlan:
     batch: BatchPlan | None = None
     #: Kind of GPU that it shall train on. None: there is one alone, or nobody cares which.
     kind: str | None = None
+    #: Model of its GPUs, if its results depend on it; see `scheduling.one_kind`.
+    began_on: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ no slot is taken from anybody for a job that could not use it yet.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Any
 
+from scheduling.one_kind import on_one_kind
 from scheduling.placement.slot_choice import JobSlots
 from scheduling.plan import Explanation, JobPlan, Plan, PlanReason
 from scheduling.schedule import CycleResult, run_cycle
@@ -29,6 +31,8 @@ class PreparedCycle:
     unfit: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     #: Jobs that wait for hosts that are prepared.
     waiting: tuple[JobView, ...] = ()
+    #: Job -> hosts whose GPUs are of another model than its results depend on; see `scheduling.one_kind`.
+    other_kinds: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     def plan(self) -> Plan:
         """The decisions, with a reason for each job."""
@@ -46,15 +50,21 @@ class PreparedCycle:
         return replace(line, reason=reason)
 
     def _reason(self, job: JobView, target: int, code: PlanReason = _PREPARING) -> Explanation:
-        hosts = {"preparing": [*self.wanted.get(job.id, ())], "unfit": [*self.unfit.get(job.id, ())]}
-        return Explanation(code, {"message": "preparing", "target": target, **hosts})
+        unfit, others = self.unfit.get(job.id, ()), self.other_kinds.get(job.id, frozenset())
+        lacking = {"preparing": [*self.wanted.get(job.id, ())], "unfit": [host for host in unfit if host not in others]}
+        figures: dict[str, Any] = {"message": "preparing", "target": target, **lacking}
+        if other_kinds := [host for host in unfit if host in others]:
+            figures |= {"other_kinds": other_kinds, "began_on": job.began_on}
+        return Explanation(code, figures)
 
 
 def run_prepared_cycle(snapshot: Snapshot) -> PreparedCycle:
     """Return the decisions of a cycle, and the hosts that are to prepare environments."""
-    if not any(job.unprepared for job in snapshot.jobs):
+    if not any(job.unprepared or job.one_kind for job in snapshot.jobs):
         return PreparedCycle(run_cycle(snapshot))
     snapshot = replace(snapshot, jobs=tuple(_let_in(snapshot, job) for job in snapshot.jobs))
+    one_kind = on_one_kind(snapshot)
+    snapshot = one_kind.snapshot
     result = run_cycle(snapshot)
     wanted, unfit = dict[int, tuple[str, ...]](), dict[int, tuple[str, ...]]()
     views, waiting = [], []
@@ -75,7 +85,8 @@ def run_prepared_cycle(snapshot: Snapshot) -> PreparedCycle:
             waiting.append(view)
         else:
             views.append(replace(limited, unfit=view.unprepared))
-    return PreparedCycle(run_cycle(replace(snapshot, jobs=tuple(views))), wanted, unfit, tuple(waiting))
+    result = run_cycle(replace(snapshot, jobs=tuple(views)))
+    return PreparedCycle(result, wanted, unfit, tuple(waiting), one_kind.other_kinds)
 
 
 def _let_in(snapshot: Snapshot, job: JobView) -> JobView:

@@ -22,6 +22,7 @@ from scheduling.explain.counted import with_counting
 from scheduling.explain.group_summary import OtherGroups
 from scheduling.explain.reasons import explain
 from scheduling.host_shares import Expansion, expand, within_hosts
+from scheduling.one_kind import on_one_kind
 from scheduling.placement.joining import joining_of
 from scheduling.placement.one_host import HostChoices
 from scheduling.placement.reserved_slots import reserved_slots
@@ -108,7 +109,7 @@ class CycleResult:
         placed, reservation = self._real(job, found[job]), decision.reservation
         line = JobPlan(
             job, placed.target, placed.kept + placed.claim, placed.claim, placed.vacate, placed.preempt, reason,
-            placed.backfilled_for, placed.over_quota, kind=placed.kind,
+            placed.backfilled_for, placed.over_quota, kind=placed.kind, began_on=self.views[job].began_on,
         )  # fmt: skip
         if reservation and reservation.job == job and not placed.preempt:
             line.reserved = reserved_slots(decision, found)
@@ -146,17 +147,20 @@ def _group_plans(result: CycleResult) -> Iterator[GroupPlan]:
 
 
 def run_cycle(snapshot: Snapshot) -> CycleResult:
+    one_kind = on_one_kind(snapshot)
+    snapshot = one_kind.snapshot
     expansion = expand(snapshot)
     if expansion is None:
-        return _cycle(snapshot)
-    result = _cycle(expansion.snapshot)
+        return _cycle(snapshot, one_kind.lacking)
+    result = _cycle(expansion.snapshot, one_kind.lacking)
     if limits := within_hosts(expansion, result.groups, result.index):
-        result = _cycle(replace(expansion.snapshot, jobs=limits.jobs), limits.too_large)
+        result = _cycle(replace(expansion.snapshot, jobs=limits.jobs), {**limits.too_large, **one_kind.lacking})
     return replace(result, expansion=expansion, views={job.id: job for job in snapshot.jobs})
 
 
 def _cycle(snapshot: Snapshot, too_large: Mapping[int, int] | None = None) -> CycleResult:
-    """too_large: jobs that are known to need more than any host has; see `Pool.too_large_for_hosts`."""
+    """too_large: jobs that are known to need more than any host, or any model of GPUs, has; see
+    `Pool.too_large_for_hosts`."""
     index = index_slots(snapshot)
     if too_large:
         index = index.with_too_large(too_large)

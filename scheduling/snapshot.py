@@ -219,6 +219,13 @@ class JobView:
     unprepared: frozenset[str] = frozenset()
     unfit: frozenset[str] = frozenset()
 
+    #: Whether its results depend on the model of its GPUs: all are of `began_on`, the model on which it began; "": it
+    #: has not begun. Written as in `scheduling.one_kind`.
+    one_kind: bool = False
+    began_on: str = ""
+    #: Whether `max_slots` is the number of GPUs of that model, below the maximum asked for. Only within a cycle.
+    kind_is_all: bool = False
+
     @property
     def is_restarting(self) -> bool:
         """Whether its ranks are in a start that takes so long that another change would waste it."""

@@ -54,7 +54,7 @@ JOBS_LAYERS: tuple[tuple[str, ...], ...] = (
 #: Layers within scheduling/: the steps of a cycle in order, and above them previews and other questions.
 SCHEDULING_LAYERS: tuple[tuple[str, ...], ...] = (
     ("snapshot",),
-    ("plan",),
+    ("plan", "one_kind"),
     ("policies",),
     ("sharing",),
     ("placement", "forecast"),

@@ -62,6 +62,7 @@ def start(
     kind: str = "",
     backfilled_for: int | None = None,
     over_quota: bool = False,
+    began_on: str = "",
 ) -> None:
     """Start the job's next attempt on free `slots`, in rank order. Raises ClaimLost if a slot is no longer free."""
     attempt = job.run.attempt + 1
@@ -96,6 +97,7 @@ def start(
         warned=False,
         backfilled_for=backfilled_for,
         over_quota=over_quota,
+        began_on=began_on,
         growth_limit=None,
         idle_warned_at=None,
         idle_shrunk_at=None,

@@ -216,6 +216,7 @@ def _move(job: Job, line: JobPlan, claim: Sequence[Slot], vacate: Sequence[Slot]
         start(
             job, claim, line.target, _why(line),
             kind=line.kind or "", backfilled_for=line.backfilled_for, over_quota=line.over_quota,
+            began_on=line.began_on,
         )  # fmt: skip
     elif job.state not in TRAINING:
         return False

@@ -13,6 +13,7 @@ from jobs.control.kind_ratios import remembered
 from jobs.gpu_weights import weights_of
 from jobs.models import InstanceGroup, Job, JobRun, SlotClaim
 from jobs.option_words import wish_of
+from jobs.options import IS_BITWISE
 from jobs.states import ACTIVE, HOLDING, JobState
 from models_registry.models import RegisteredModelVersion
 from scheduling.policies.kind_ratios import medians
@@ -33,7 +34,7 @@ _JOB_VIEW = (
     "pk", "name", "instance_group__name", "state", "priority", "submitted_at", "min_slots", "max_slots",
     "model__engine", "owner", "max_seconds", "run__ends_at", "run__backfilled_for", "run__over_quota",
     "run__saved_at", "placement", "run__growth_limit", "run__idle_shrunk_at", "bundle", "bundle_rank",
-    "cpus_per_gpu", "memory_gib_per_gpu", "run__required",
+    "cpus_per_gpu", "memory_gib_per_gpu", IS_BITWISE, "run__began_on", "run__required",
 )  # fmt: skip
 
 
@@ -205,8 +206,11 @@ def _job_views(open_claims: Iterable[_Claim], with_minimum_run: Collection[str])
 def _job_view(*row: Any) -> JobView:
     (
         pk, name, group, state, priority, submitted_at, least, most, engine, owner, lasts, end, backfilled_for, above,
-        saved_at, placement, growth_limit, idle_shrunk_at, bundle, bundle_rank, cores, memory, start, claimed, lack,
+        saved_at, placement, growth_limit, idle_shrunk_at, bundle, bundle_rank, cores, memory, is_bitwise, began_on,
+        start, claimed, lack,
     ) = row  # fmt: skip
+    # A job that has kept nothing begins anew.
+    has_begun = state != JobState.PENDING or saved_at is not None
     keeps_size = growth_limit is not None and growth_limit < most and state != JobState.PENDING
     is_idle = idle_shrunk_at is not None and state != JobState.PENDING
     if is_idle:
@@ -220,6 +224,7 @@ def _job_view(*row: Any) -> JobView:
         equal_hosts=placement == Job.Placement.EQUAL,
         bundle=bundle, bundle_rank=bundle_rank, wish=wish_of(cores, memory),
         unprepared=lack.unprepared, unfit=lack.unfit,
+        one_kind=is_bitwise, began_on=began_on if has_begun else "",
     )  # fmt: skip
 
 

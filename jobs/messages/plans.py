@@ -319,6 +319,23 @@ def _gave_way(params: Params) -> str:
     )
 
 
+#: Why a training uses GPUs of one model, as the end of a sentence.
+_BITWISE = "exactness bitwise: other models compute other bits"
+
+
+def _model(params: Params) -> str:
+    return str(params["began_on"] or NO_KIND)
+
+
+def _all_of_kind(params: Params) -> str:
+    return f"all that its group can use of {_model(params)} ({_BITWISE})"
+
+
+def _one_kind_lacks(params: Params) -> str:
+    needs = f"Waits for {gpus(params['min_slots'])}, all {_model(params)}"
+    return f"{needs}: its group can use {params['most'] or 'none'} of them now ({_BITWISE})."
+
+
 def _preparing(params: Params) -> str:
     start = f"{gpus(params['target'])}" if params["target"] else "Waits"
     parts = []
@@ -328,6 +345,9 @@ def _preparing(params: Params) -> str:
         parts.append(f"{listed(hosts, 'hosts')} {verb} before it {gets}")
     if hosts := params["unfit"]:
         parts.append(f"its packages cannot be installed on {listed(hosts, 'hosts')}, see the page Environments")
+    if hosts := params.get("other_kinds"):
+        lacks = plural(len(hosts), "has none", "have none")
+        parts.append(f"it uses {_model(params)} alone, of which {listed(hosts, 'hosts')} {lacks} ({_BITWISE})")
     return f"{start}: {'; '.join(parts)}."
 
 
@@ -336,6 +356,8 @@ OF_PLANS: dict[str, str | Callable[[Params], str]] = {
     "fixed": _share("it runs on exactly {max_slots}"),
     "maximum": _share("its maximum is {max_slots}"),
     "newcomers_fail": _share("new processes of it failed twice with the same error, so it keeps this size"),
+    "all_of_kind": _share(_all_of_kind),
+    "one_kind_lacks": _one_kind_lacks,
     "idle": _share("it has used none of its GPUs, so it has its minimum until it makes a step"),
     "alone": _share("all available GPUs"),
     "by_priority": _share(_by_priority),

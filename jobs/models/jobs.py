@@ -297,6 +297,9 @@ class JobRun(models.Model):
     target_slots = models.PositiveIntegerField(default=0)
     #: GPU model of the target slots where the plan chose one; "": any.
     target_kind = models.CharField(max_length=128, blank=True, default="")
+    #: GPU model on which its results began, if they depend on it (exactness bitwise); "": it has not begun, or they do
+    #: not. See `scheduling.one_kind`.
+    began_on = models.CharField(max_length=512, blank=True, default="", db_default="")
     #: World size as reported by the ranks; 0 unless the job trains.
     slots = models.PositiveIntegerField(default=0)
     #: Number of the active generation within the attempt; 0: none yet.

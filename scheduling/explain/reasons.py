@@ -106,6 +106,8 @@ def _kind_figures(case: Case, kind: str) -> Params:
     if case.is_weighted:
         weight = rounded_weight(case.decision.pool.group.weight_of(kind))
         return {"kind": kind, "kind_weight": weight, "moves_to_kind": moves_from is not None}
+    if case.me.one_kind:
+        return {}
     other = moves_from
     if other is None:
         other = max((one for one in scalings if one != kind), key=lambda one: (scalings[one].speedup(target), one))
@@ -183,7 +185,7 @@ def _rule(case: Case) -> _Rule:
     if case.placed.target == case.most and case.me.is_idle:
         return "idle", {}
     if case.placed.target == case.most:
-        return "newcomers_fail" if case.me.newcomers_fail else "maximum" if case.me.elastic else "fixed", {}
+        return _maximum_rule(case.me)
     ahead = None if (case.is_fair_share or case.is_goodput) and case.preemption else case.summary.ahead_of(case.demand)
     if ahead is not None:
         return "ahead", {"others": [case.labelled(ahead)]}
@@ -196,6 +198,14 @@ def _rule(case: Case) -> _Rule:
     if case.first_other is None:
         return "alone", {}
     return _fair_share_rule(case) if case.is_fair_share else _in_order_rule(case)
+
+
+def _maximum_rule(me: JobView) -> _Rule:
+    if me.newcomers_fail:
+        return "newcomers_fail", {}
+    if me.kind_is_all:
+        return "all_of_kind", {"began_on": me.began_on}
+    return "maximum" if me.elastic else "fixed", {}
 
 
 def _limit_rule(limit: str, scaling: JobScaling) -> _Rule:
@@ -338,6 +348,9 @@ def _held_back(summary: GroupSummary, job: int) -> Explanation:
     slots."""
     reservation, me = summary.decision.shared_reservation, summary.views[job]
     if (most := summary.decision.pool.too_large_for_hosts.get(job)) is not None:
+        if me.one_kind:
+            figures = {"min_slots": me.min_slots, "most": most, "began_on": me.began_on}
+            return _because(PlanReason.WAITING_FOR_SLOTS, "one_kind_lacks", **figures)
         absent = summary.absent.figures(me.max_slots, on_one_host=True)
         return _because(PlanReason.WAITING_FOR_SLOTS, "one_host", min_slots=me.max_slots, most=most, **absent)
     assert reservation is not None

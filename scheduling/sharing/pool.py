@@ -8,6 +8,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from scheduling.one_kind import JOINT
 from scheduling.policies.bundles import in_bundles
 from scheduling.policies.demand import Demand, by_priority, by_submission
 from scheduling.policies.kind_ratios import Ratios
@@ -152,13 +153,14 @@ class Pool:
         if self.kinds is not None:
             held_on = self.kind_counts(held)
         if self.shapes and job.elastic:
+            shapes = _shapes_for(job, self.shapes)
             if self.group.weighs_kinds:
-                scalings = weighted_scalings(job, self.shapes, held_on, self.group)
+                scalings = weighted_scalings(job, shapes, held_on, self.group)
                 scaling = max(scalings.values(), key=lambda one: one.most)
             elif self.kinds is None:
                 scaling = scaling_of(job, self.shapes[0], kept, self.ratios)
             else:
-                scalings = scalings_of(job, self.shapes, held_on, self.ratios)
+                scalings = scalings_of(job, shapes, held_on, self.ratios)
                 scaling = max(scalings.values(), key=lambda one: one.most)
             # Without preemption nothing shrinks, a job above its knee neither.
             most = max(least, scaling.most, 0 if self.group.preemption else min(kept, most))
@@ -173,6 +175,12 @@ class Pool:
             scalings, held_on, job.target_kind, job.elastic, host_kinds, job.bundle, job.bundle_rank,
             running and job.is_restarting,
         )  # fmt: skip
+
+
+def _shapes_for(job: JobView, shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return those of the models that the job's results depend on; all if there are none of them, or any will do."""
+    models = job.began_on.split(JOINT) if job.one_kind else ()
+    return tuple(shape for shape in shapes if shape.kind in models) or shapes
 
 
 @dataclass(frozen=True)

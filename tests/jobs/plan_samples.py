@@ -22,6 +22,15 @@ PLAN_SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "Needs 2 GPUs with 16 cores and 96 GiB of memory each: no host of the group has so much free beside its GPUs; "
         "at most 1 GPU with that fit on one.",
     ),
+    "all_of_kind": (
+        {**SHARE, "began_on": "A100"},
+        "3 of 8 GPUs: all that its group can use of A100 (exactness bitwise: other models compute other bits).",
+    ),
+    "one_kind_lacks": (
+        {"min_slots": 4, "most": 0, "began_on": "A100"},
+        "Waits for 4 GPUs, all A100: its group can use none of them now (exactness bitwise: other models compute other "
+        "bits).",
+    ),
     "idle": (SHARE, "3 of 8 GPUs: it has used none of its GPUs, so it has its minimum until it makes a step."),
     "newcomers_fail": (
         SHARE,
