@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -145,3 +146,26 @@ def test_a_refusal_of_the_child_is_told(store: TCPStore, monkeypatch: pytest.Mon
     with pytest.raises(NcclError, match="missing"):
         start_nccl(store, 0, 2, CPU, CONNECT_SECONDS, make)
     assert time.monotonic() - begun < CONNECT_SECONDS
+
+
+def test_a_nursery_that_fails_ends_with_an_error_and_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(title: str) -> None:
+        raise OSError("no room for a title")
+
+    monkeypatch.setattr(child_process, "set_title", fail)
+    nursery = child_process.Nursery()
+    own, other = socket.socketpair()
+    with own, other, pytest.raises(RuntimeError, match=r"NCCL's has ended: OSError: no room for a title"):
+        nursery.start(other)
+    assert os.waitstatus_to_exitcode(os.waitpid(nursery.pid, 0)[1]) == 1
+    nursery.close()
+
+
+def test_a_nursery_that_is_killed_is_told_so() -> None:
+    nursery = child_process.Nursery()
+    killed(nursery.pid)
+    os.waitpid(nursery.pid, 0)
+    own, other = socket.socketpair()
+    with own, other, pytest.raises(RuntimeError, match=r"NCCL's has ended: it was killed"):
+        nursery.start(other)
+    nursery.close()

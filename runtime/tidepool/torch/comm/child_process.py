@@ -42,6 +42,9 @@ __all__ = ["ChildBackend", "maker", "open_nursery"]
 FACTORY = "tidepool.torch.comm.nccl:make_backend"
 #: Time for a child to leave its communicator in order.
 _LEAVE_SECONDS = 10.0
+#: First byte of the nursery's last message, which says why it ends; and the most bytes of its text.
+_FAILED = b"!"
+_MOST_BYTES = 500
 #: Interval of looking whether the rank is alive.
 _RANK_SECONDS = 1.0
 _COMMAND = (
@@ -85,24 +88,32 @@ class Nursery:
     def __init__(self) -> None:
         self._connection, theirs = socket.socketpair()
         self._lock = threading.Lock()
-        if os.fork() == 0:
+        self.pid = os.fork()
+        if self.pid == 0:
             try:
                 _nurse(theirs)
-            except BaseException:  # nothing of the rank's may run a second time
+            except BaseException as error:
+                with suppress(OSError):  # the rank has ended
+                    theirs.send(_FAILED + f"{type(error).__name__}: {error}".encode()[:_MOST_BYTES])
                 traceback.print_exc()
-            os._exit(0)
+            else:
+                os._exit(0)
+            finally:  # nothing of the rank's may run a second time
+                os._exit(1)
         theirs.close()
 
     def start(self, connection: socket.socket) -> int:
         """Fork a child with this connection; return its process id. Raises RuntimeError when the nursery has ended."""
         with self._lock:
             try:
-                socket.send_fds(self._connection, [b"1"], [connection.fileno()])
-                answer = self._connection.recv(16)
+                with suppress(BrokenPipeError):  # it may have told why before it ended
+                    socket.send_fds(self._connection, [b"1"], [connection.fileno()])
+                answer = self._connection.recv(len(_FAILED) + _MOST_BYTES)
             except OSError as error:
                 raise RuntimeError(f"the process that starts NCCL's has ended: {error}") from error
-        if not answer:
-            raise RuntimeError("the process that starts NCCL's has ended")
+        if not answer.isdigit():
+            why = answer.removeprefix(_FAILED).decode(errors="replace") or "it was killed"
+            raise RuntimeError(f"the process that starts NCCL's has ended: {why}")
         return int(answer)
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ script from the top: passes that the others have completed yield nothing to it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -40,6 +41,9 @@ from tidepool.torch.state.update import named_optimizers
 __all__ = ["add_up", "current", "epochs", "from_first", "is_first", "prepare", "report", "totals", "weigh"]
 
 T = TypeVar("T")
+
+#: Names in the training's state of what `prepare` keeps for itself.
+_OWN_NAMES = ("orders", "further loaders", "epoch variables", "epoch weights")
 
 _prepared: PreparedTraining | None = None
 
@@ -74,6 +78,53 @@ def prepare(
                 "take DataLoaders alone"
             )
         return _with_loaders(_prepared, objects)
+    given = _given(objects)
+    registered = {f"{type(item).__name__}-{number}": item for number, item in enumerate(given.others)}
+    bare = [bare_model(model) for model in given.models]
+    own = Orders(), FurtherLoaders(), EpochVariables(bare), EpochWeights(bare)
+    ours: dict[str, Stateful] = dict(zip(_OWN_NAMES, own, strict=True))
+    options = Options(
+        effective_batch_size=given.loader.batch_size or 1,
+        rank_batch_size=rank_batch_size,
+        seed=seed,
+        registered={**registered, **ours},
+        checkpoint_every=checkpoint_every,
+        checkpoint_seconds=checkpoint_seconds,
+        checkpoints_kept=checkpoints_kept,
+        scaler=given.scaler,
+        exactness=exactness,
+        virtual_ranks=virtual_ranks,
+    )
+    model = bare[0] if len(bare) == 1 else torch.nn.ModuleDict({str(place): one for place, one in enumerate(bare)})
+    named = named_optimizers(given.optimizers[0] if len(given.optimizers) == 1 else given.optimizers)
+    training_loop = TrainingLoop(model, named, options)
+    training_loop.total_epochs = None
+    prepared = PreparedTraining(training_loop, registered, *own, bare, DryRun(training_loop, given.models))
+    scalers = [] if given.scaler is None else [given.scaler]
+    adopt(prepared.script_loop, named, scalers, [*given.others, *given.models])
+    _prepared = prepared
+    rank_process.report_by(prepared.report)
+    rank_process.at_success(prepared.finish)
+    rank_process.at_error(prepared.script_loop.shares.explained)
+    watch_backward(prepared.script_loop)
+    watch(prepared.later)
+    return _with_loaders(prepared, objects)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The objects of a training by their kind."""
+
+    loader: DataLoader[Any]
+    models: list[torch.nn.Module]
+    optimizers: list[torch.optim.Optimizer]
+    scaler: torch.amp.GradScaler | None
+    #: Schedulers and whatever else has a state, those that the optimizers bring along included.
+    others: list[Any]
+
+
+def _given(objects: Sequence[Any]) -> _Given:
+    """Sort the objects out. Raises Refusal, with the reason, for what cannot be trained elastically."""
     loader = _training_loader(objects)
     models = [item for item in objects if isinstance(item, torch.nn.Module)]
     optimizers = [item for item in objects if isinstance(item, torch.optim.Optimizer)]
@@ -85,42 +136,7 @@ def prepare(
     if wrong := [item for item in others if not hasattr(item, "state_dict")]:
         raise Refusal(f"{type(wrong[0]).__name__} has no state_dict: it is nothing that a training could carry along")
     others += schedules_of(optimizers, others)
-    registered = {f"{type(item).__name__}-{number}": item for number, item in enumerate(others)}
-    bare = [bare_model(model) for model in models]
-    orders, further_loaders = Orders(), FurtherLoaders()
-    variables, weights = EpochVariables(bare), EpochWeights(bare)
-    ours: dict[str, Stateful] = {
-        "orders": orders,
-        "further loaders": further_loaders,
-        "epoch variables": variables,
-        "epoch weights": weights,
-    }
-    options = Options(
-        effective_batch_size=loader.batch_size or 1,
-        rank_batch_size=rank_batch_size,
-        seed=seed,
-        registered={**registered, **ours},
-        checkpoint_every=checkpoint_every,
-        checkpoint_seconds=checkpoint_seconds,
-        checkpoints_kept=checkpoints_kept,
-        scaler=scalers[0] if scalers else None,
-        exactness=exactness,
-        virtual_ranks=virtual_ranks,
-    )
-    model = bare[0] if len(bare) == 1 else torch.nn.ModuleDict({str(place): one for place, one in enumerate(bare)})
-    named = named_optimizers(optimizers[0] if len(optimizers) == 1 else optimizers)
-    training_loop = TrainingLoop(model, named, options)
-    training_loop.total_epochs = None
-    own = orders, further_loaders, variables, weights
-    prepared = PreparedTraining(training_loop, registered, *own, bare, DryRun(training_loop, models))
-    adopt(prepared.script_loop, named, scalers, [*others, *models])
-    _prepared = prepared
-    rank_process.report_by(prepared.report)
-    rank_process.at_success(prepared.finish)
-    rank_process.at_error(prepared.script_loop.shares.explained)
-    watch_backward(prepared.script_loop)
-    watch(prepared.later)
-    return _with_loaders(prepared, objects)
+    return _Given(loader, models, optimizers, scalers[0] if scalers else None, others)
 
 
 def _with_loaders(prepared: PreparedTraining, objects: Sequence[Any]) -> Any:
