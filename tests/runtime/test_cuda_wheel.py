@@ -15,23 +15,31 @@ import pytest
 
 from tests.runtime.lab import RUNTIME, SCRIPTS
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+# The limit is for a test alone: the installation has its own, because it depends on the network.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300, func_only=True)]
 
 REQUIREMENTS = Path(__file__).parents[2] / "requirements.txt"
+#: Seconds for the installation.
+INSTALL_SECONDS = 3000
 #: Packages that the runtime imports with torch.
 BESIDE = ("cloudpickle", "msgspec", "numpy", "psutil", "safetensors", "scipy", "setproctitle")
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Python of an environment with torch for CUDA in the site's version, and what the runtime needs beside it."""
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install torch for CUDA in the site's version, and what the runtime needs beside it."""
     folder = tmp_path_factory.mktemp("cuda")
     pinned = dict(re.findall(r"^([a-z]+)==(\S+)", REQUIREMENTS.read_text(), re.M))
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=INSTALL_SECONDS)
     # Three signs of equality, because a build for CPUs, with another end of its version, is equal by two.
     wanted = [f"torch==={pinned['torch']}", *(f"{name}=={pinned[name]}" for name in BESIDE)]
-    subprocess.run([folder / "bin/pip", "install", "-q", *wanted], check=True)
-    return folder / "bin/python"
+    subprocess.run([folder / "bin/pip", "install", "-q", *wanted], check=True, timeout=INSTALL_SECONDS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def python(environment: Path) -> Path:
+    return environment / "bin/python"
 
 
 @pytest.fixture(scope="module")
