@@ -5,6 +5,7 @@ import subprocess
 import sys
 from argparse import ArgumentParser
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -30,6 +31,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "--gpu", action="store_true", help="then run trainings on the GPUs for ten minutes, as `make test-gpu` does"
         )
+        parser.add_argument("--minutes", type=float, default=10.0, help="with --gpu: shorter runs have fewer deaths")
+        parser.add_argument("--folder", type=Path, default=Path("test-results/gpu"), help="with --gpu: for its results")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -48,14 +51,15 @@ class Command(BaseCommand):
         if missing:
             sys.exit(1)
         if options["gpu"]:
-            sys.exit(_accept())
+            stands_in = ["--cpu"] if virtual_slots else []
+            sys.exit(_accept(f"--minutes={options['minutes']:g}", f"--folder={options['folder']}", *stands_in))
 
 
-def _accept() -> int:
+def _accept(*words: str) -> int:
     """Run the acceptance of this machine's GPUs; return its exit code."""
     if not (settings.BASE_DIR / "benchmarks" / "gpu_acceptance.py").exists():
         raise CommandError("--gpu needs a checkout with benchmarks and tests: run `make test-gpu` in one.")
-    return subprocess.call([sys.executable, "-u", "-m", "benchmarks.gpu_acceptance"], cwd=settings.BASE_DIR)
+    return subprocess.call([sys.executable, "-u", "-m", "benchmarks.gpu_acceptance", *words], cwd=settings.BASE_DIR)
 
 
 def _line(finding: Finding) -> str:

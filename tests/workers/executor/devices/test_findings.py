@@ -3,8 +3,11 @@
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from tidepool.device_report import CheckedDevice, DeviceReport
 
 from tests.workers.executor.devices.fake_driver import FakeDriver
@@ -131,3 +134,38 @@ def test_doctor_on_a_host_of_virtual_gpus_ends_with_0(driver: FakeDriver) -> Non
     assert "Nothing is missing." in done.stdout
     refused = driver.run("manage.py", "doctor", TIDEPOOL_VIRTUAL_SLOTS="two")
     assert (refused.returncode, "must be a whole number" in refused.stderr) == (1, True)
+
+
+def test_doctor_tries_no_gpus_while_something_is_missing(driver: FakeDriver) -> None:
+    driver.set(count=2, driver="470.1", cuda=11040)
+    done = driver.run("manage.py", "doctor", "--gpu")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.splitlines()[-1].endswith("missing.")
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_doctor_tries_the_gpus_and_ends_as_that_ends(
+    code: int,
+    tmp_path: Path,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks/__init__.py").touch()
+    (tmp_path / "benchmarks/gpu_acceptance.py").write_text(f"import sys; print(sys.argv[1:]); sys.exit({code})")
+    settings.BASE_DIR = tmp_path
+    monkeypatch.setenv("TIDEPOOL_VIRTUAL_SLOTS", "2")
+    with pytest.raises(SystemExit) as ended:
+        call_command("doctor", gpu=True, minutes=4.0)
+    assert ended.value.code == code
+    assert capfd.readouterr().out.splitlines()[-1] == "['--minutes=4', '--folder=test-results/gpu', '--cpu']"
+
+
+def test_doctor_without_a_checkout_names_what_tries_gpus(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.BASE_DIR = tmp_path
+    monkeypatch.setenv("TIDEPOOL_VIRTUAL_SLOTS", "2")
+    with pytest.raises(CommandError, match="make test-gpu"):
+        call_command("doctor", gpu=True)
