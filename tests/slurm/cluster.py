@@ -38,6 +38,11 @@ class Slurm:
     def state(self, job: str) -> str:
         return self.run("squeue", "--noheader", "--jobs", job, "--states=all", "--format", "%T").strip()
 
+    def end_jobs(self) -> None:
+        """Without the daemons, their processes would go on, and disturb the next cluster."""
+        self.run("scancel", "--user=root", "--full")
+        wait_until(lambda: not self.run("squeue", "--noheader").split(), self.story)
+
     def story(self) -> str:
         """Return what a failing test wants to see."""
         logs = sorted([*self.folder.glob("*.out"), *self.folder.glob("*.log")])
@@ -106,4 +111,5 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
         wait_until(
             lambda: slurm.run("sinfo", "--noheader", "--format", "%t %D").split() == ["idle", str(nodes)], slurm.story
         )
+        stack.callback(slurm.end_jobs)
         yield slurm

@@ -43,7 +43,7 @@ def pilot(slurm: Slurm, site: Parts, *options: str, idle_minutes: float = 10, na
     words += ["--home", str(site.home), "--virtual-slots", "2", "--idle-minutes", str(idle_minutes)]
     if name:  # a folder for each, as on nodes of their own
         words += ["--name", name, "--folder", tempfile.mkdtemp(dir=slurm.folder)]
-    variables = f"TIDEPOOL_DRAIN_SECONDS=30 TIDEPOOL_TRAINING_READS={site.signals}"
+    variables = f"TMPDIR={slurm.folder} TIDEPOOL_DRAIN_SECONDS=30 TIDEPOOL_TRAINING_READS={site.signals}"
     script = slurm.folder / "pilot.sh"
     script.write_text(f"#!/bin/sh\ncd {ROOT} && {variables} exec {shlex.join(words)}\n")
     return slurm.submit(script, *options)

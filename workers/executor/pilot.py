@@ -24,7 +24,16 @@ from tidepool import procfs
 from workers.executor.config import host_mark
 from workers.executor.notice import moment_in
 
-__all__ = ["Batch", "PilotError", "batch_in", "command_of", "refuse_part_of_node", "seconds_of", "variables_for"]
+__all__ = [
+    "Batch",
+    "PilotError",
+    "batch_in",
+    "command_of",
+    "refuse_part_of_node",
+    "seconds_of",
+    "variables_for",
+    "without_notice",
+]
 
 _EVERY_SECONDS: Final = 2.0
 #: Seconds for which a host that leaves is offered no more GPUs before its executor ends.
@@ -107,6 +116,13 @@ def variables_for(batch: Batch, folder: Path) -> dict[str, str]:
     }
 
 
+def without_notice(folder: Path) -> Path:
+    """Make the pilot's folder, without the notice that a former pilot in it left: a requeued job keeps its number."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / _NOTICE).unlink(missing_ok=True)
+    return folder
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="workers.executor.pilot", description=__doc__.partition("\n")[0])
     parser.add_argument(
@@ -130,8 +146,7 @@ def _run(options: argparse.Namespace, given: Sequence[str]) -> int:
     if not any(word.startswith("--virtual-slots") for word in given):
         refuse_part_of_node(batch, _visible_gpus())
     host, home = options.name or batch.host or socket.gethostname().partition(".")[0], options.home.resolve()
-    folder = options.folder or Path(tempfile.gettempdir(), f"tidepool-{host}")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = without_notice(options.folder or Path(tempfile.gettempdir(), f"tidepool-{host}"))
     executor = subprocess.Popen(command_of(host, home, given), env=os.environ | variables_for(batch, folder))
     for number in (signal.SIGTERM, signal.SIGINT):  # the batch system may tell this process alone
         signal.signal(number, lambda number, _: executor.send_signal(number))

@@ -13,6 +13,7 @@ from workers.executor.pilot import (
     refuse_part_of_node,
     seconds_of,
     variables_for,
+    without_notice,
 )
 
 NOW = 1_700_000_000.0
@@ -74,3 +75,11 @@ def test_the_executor_knows_its_end_and_has_a_folder_of_its_own() -> None:
         "TIDEPOOL_LEAVING_AT": "1700000000",
         "TIDEPOOL_NOTICE_FILE": "/tmp/own/notice",
     }
+
+
+def test_a_pilot_of_a_requeued_job_does_not_leave_at_the_notice_of_the_former_one(tmp_path: Path) -> None:
+    folder = without_notice(tmp_path / "tidepool-slurm-17")
+    notice = Path(variables_for(Batch("slurm-17", NOW, None), folder)["TIDEPOOL_NOTICE_FILE"])
+    notice.write_text("+20")
+    assert without_notice(folder) == folder
+    assert not notice.exists()
