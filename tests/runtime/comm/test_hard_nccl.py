@@ -15,7 +15,7 @@ from tidepool.inherited_environment import NCCL_RECOVERY
 from tidepool.torch.comm import nccl as communicators
 from tidepool.torch.comm import process_group, shrinking
 from tidepool.torch.comm.child import sum_options
-from tidepool.torch.comm.nccl import Nccl, NcclError, start_nccl
+from tidepool.torch.comm.nccl import FEW_CHANNELS, Nccl, NcclError, most_channels, start_nccl
 from tidepool.torch.comm.process_group import Group
 from tidepool.torch.comm.shrinking import Parent, excluded_ranks, offer, shrunk
 from torch.distributed import HashStore
@@ -104,6 +104,25 @@ def test_a_full_gpu_is_said_to_be_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ROOM, "0")
     with pytest.raises(NcclError, match="the GPU's memory is full"):
         start_nccl(HashStore(), 0, 1, CPU, 30.0, HardNccl)
+
+
+@pytest.mark.parametrize(
+    ("free", "kept_for_later", "channels"),
+    [(1.0, 0.0, None), (0.1, 0.9, None), (0.1, 0.2, FEW_CHANNELS)],
+    ids=["room", "room that torch keeps", "no room"],
+)
+def test_a_communicator_on_a_nearly_full_gpu_has_few_channels(
+    free: float, kept_for_later: float, channels: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = {"free": free * 1e9, "cached": kept_for_later * 1e9}
+
+    def empty_cache() -> None:
+        memory["free"] += memory.pop("cached")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (memory["free"], 80e9))
+    monkeypatch.setattr(torch.cuda, "empty_cache", empty_cache)
+    assert most_channels(torch.device("cuda", 0)) == channels
+    assert ("cached" in memory) == (free == 1.0), "torch keeps it where there is room"
 
 
 def test_a_rank_that_hangs_in_a_launch_counts_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,18 @@ from torch._C._distributed_c10d import Store
 from tidepool.env import nccl_recovery, prepare_nccl, uses_gpu_part
 from tidepool.procfs import end_at_once
 
-__all__ = ["GPU_PART", "HOST_MEMORY", "Nccl", "NcclError", "backend_for", "device_name", "make_backend", "start_nccl"]
+__all__ = [
+    "FEW_CHANNELS",
+    "GPU_PART",
+    "HOST_MEMORY",
+    "Nccl",
+    "NcclError",
+    "backend_for",
+    "device_name",
+    "make_backend",
+    "most_channels",
+    "start_nccl",
+]
 
 #: The name of every device that is no GPU.
 HOST_MEMORY = "cpu"
@@ -44,6 +55,8 @@ _HEIR_SECONDS = 10.0
 _SHRINK_ABORT = 1
 #: Memory of a communicator, outside of torch's allocator.
 COMMUNICATOR_BYTES = 700_000_000
+#: Channels of a communicator on a GPU that has no such room: slower sums, and less memory.
+FEW_CHANNELS = 2
 #: Connects that never ended, each with its thread and memory, after which a rank ends.
 MOST_LEAKED = 3
 _leaked: list["Nccl"] = []
@@ -195,9 +208,8 @@ def start_nccl(
     """
     prepare_nccl(timeout_seconds)
     try:
-        if make is None:
-            _make_room(device)
-        backend = (make or make_backend)(store, rank, size)
+        channels = most_channels(device) if make is None else None
+        backend = make(store, rank, size) if make else make_backend(store, rank, size, channels)
         nccl = Nccl(backend, shrinks=nccl_recovery() == "shrink" and getattr(backend, "supports_shrinking", False))
     except RuntimeError as error:
         raise NcclError(_in_words(error)) from error
@@ -234,11 +246,22 @@ class _Connect:
         self.over.set()
 
 
-def _make_room(device: torch.device) -> None:
-    """Give memory back that torch keeps for later, where a communicator would find too little."""
-    free, _ = torch.cuda.mem_get_info(device)
-    if free < COMMUNICATOR_BYTES:
+def most_channels(device: torch.device) -> int | None:
+    """Return how many channels a communicator may have, since each takes memory; None: as many as NCCL chooses.
+
+    Where a communicator would find too little, memory that torch keeps for later is given back first.
+    """
+    if _free_bytes(device) < COMMUNICATOR_BYTES:
         torch.cuda.empty_cache()
+    if _free_bytes(device) >= COMMUNICATOR_BYTES:
+        return None
+    print(f"tidepool: the GPU is nearly full: NCCL gets {FEW_CHANNELS} channels", file=sys.stderr)  # noqa: T201
+    return FEW_CHANNELS
+
+
+def _free_bytes(device: torch.device) -> int:
+    free, _ = torch.cuda.mem_get_info(device)
+    return free
 
 
 def _in_words(error: Exception) -> str:
@@ -251,11 +274,16 @@ def _in_words(error: Exception) -> str:
     return text
 
 
-def make_backend(store: Store, rank: int, size: int) -> Any:
-    """Return torch's ProcessGroupNCCL, not connected yet. Raises ValueError where no GPU is."""
+def make_backend(store: Store, rank: int, size: int, channels: int | None = None) -> Any:
+    """Return torch's ProcessGroupNCCL, not connected yet. Raises ValueError where no GPU is.
+
+    channels: the most that it may have; ranks use as many as the one with the fewest.
+    """
     from torch._C._distributed_c10d import ProcessGroupNCCL  # only torch for CUDA has it
 
     options = ProcessGroupNCCL.Options()
     options.config.blocking = 0  # an init or an operation that cannot go on can be aborted
+    if channels is not None:
+        options.config.max_ctas = channels
     options._timeout = timedelta(minutes=30)
     return ProcessGroupNCCL(store, rank, size, options)
