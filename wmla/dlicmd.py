@@ -159,8 +159,9 @@ def _connection(address: str, tls: ssl.SSLContext) -> http.client.HTTPConnection
     parts = urlsplit(address)
     assert parts.hostname is not None
     if parts.scheme == "https":
-        return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=TIMEOUT_SECONDS, context=tls)
-    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_SECONDS)
+        return http.client.HTTPSConnection(parts.hostname, parts.port or 443, timeout=TIMEOUT_SECONDS, context=tls)
+    # Without a port, http.client would read one from the end of an IPv6 address.
+    return http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=TIMEOUT_SECONDS)
 
 
 def _parsed(content: bytes, address: str) -> Any:

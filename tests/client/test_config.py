@@ -49,13 +49,21 @@ def test_a_file_that_is_none_of_ours_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "address"), [("site", "https://site"), ("http://a:1/x/", "http://a:1/x"), ("https://s/", "https://s")]
+    ("given", "address"),
+    [
+        ("site", "https://site"),
+        ("http://a:1/x/", "http://a:1/x"),
+        ("https://s/", "https://s"),
+        ("http://[fd00::1]:8000/", "http://[fd00::1]:8000"),
+    ],
 )
 def test_addresses(given: str, address: str) -> None:
     assert checked_url(given) == address
 
 
-@pytest.mark.parametrize("given", ["", "ftp://site", "http://", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "given", ["", "ftp://site", "http://", "file:///etc/passwd", "http://fd00::1:8000", "http://[fd00::1"]
+)
 def test_what_is_no_address(given: str) -> None:
     with pytest.raises(InvalidRequest):
         checked_url(given)

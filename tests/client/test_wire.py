@@ -121,6 +121,12 @@ def test_where_nobody_listens_nothing_was_sent() -> None:
         wire(Request("GET", "/", {}))
 
 
+@pytest.mark.parametrize(("url", "port"), [("http://[fd00::1]", 80), ("http://[fd00::1]:8000/below", 8000)])
+def test_an_ipv6_address_is_read_whole(url: str, port: int) -> None:
+    to = Wire(url, lambda: pytest.fail("no https"))._fresh()
+    assert (to.host, to.port) == ("fd00::1", port)
+
+
 def test_a_proxy_is_asked_for_the_whole_address(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", f"http://me:p%40ss@127.0.0.1:{site.server_port}")
     monkeypatch.setenv("no_proxy", "inside.example.org")

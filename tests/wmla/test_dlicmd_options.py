@@ -2,12 +2,14 @@
 
 import json
 import re
+import ssl
 from pathlib import Path
 
 import pytest
 
 from tests.wmla.commandline import Command
 from tests.wmla.recorded import BASE, RecordedServer
+from wmla.dlicmd import _connection
 
 
 def test_help_teaches_with_examples(command: Command) -> None:
@@ -116,3 +118,11 @@ def test_words_between_marks_are_one(logged_on: Command, server: RecordedServer,
     logged_on(*run, *script)
     assert server.asked[-1].query["args"][0].endswith(" -- --note 'two words' '--x=a b' c")
     assert "_QUOTE_ has no closing one" in logged_on(*run, "--note", "_QUOTE_two", "words", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "port"), [("http://[fd00::1]", 80), ("https://[fd00::1]", 443), ("https://[fd00::1]:8643", 8643)]
+)
+def test_an_ipv6_address_is_read_whole(address: str, port: int) -> None:
+    to = _connection(address, ssl.create_default_context())
+    assert (to.host, to.port) == ("fd00::1", port)

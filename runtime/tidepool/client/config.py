@@ -105,9 +105,15 @@ def resolve(url: str | None, token: str | None, profile: str | None) -> Profile:
 
 def checked_url(url: str) -> str:
     """Return the site's URL without a trailing slash. Raise InvalidRequest if it is invalid."""
-    parts = urlsplit(url if "://" in url else f"https://{url}")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidRequest(f"{url!r} is not the address of a site: write it like https://tidepool.example.org.")
+    try:
+        parts = urlsplit(url if "://" in url else f"https://{url}")
+        scheme, host, _ = parts.scheme, parts.hostname, parts.port
+    except ValueError:  # an IPv6 address without brackets, or a port that is no number
+        scheme, host = "", ""
+    if scheme not in ("http", "https") or not host:
+        raise InvalidRequest(
+            f"{url!r} is not the address of a site: write it like https://tidepool.example.org or http://[fd00::1]:8000."
+        )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 

@@ -213,7 +213,8 @@ class Wire:
         to = urlsplit(self._proxy) if self._proxy else self._parts
         seconds = self._seconds or CONNECT_SECONDS
         if not is_tls:
-            return HTTPConnection(to.hostname or "", to.port, timeout=seconds)
+            # Without a port, http.client would read one from the end of an IPv6 address.
+            return HTTPConnection(to.hostname or "", to.port or 80, timeout=seconds)
         self._context = self._context or self._certificates()
         connection = HTTPSConnection(to.hostname or "", to.port or 443, timeout=seconds, context=self._context)
         if self._proxy:
