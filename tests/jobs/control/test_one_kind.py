@@ -1,14 +1,18 @@
 """A training of exactness bitwise goes on with the GPU model on which it began, and says so."""
 
+from datetime import timedelta
+
 import pytest
 from django.test import Client
 from django.utils import timezone
 
 from jobs.actions.job_commands import resume, suspend
+from jobs.control.leaving import leave_in_time
 from jobs.messages import text_of
 from jobs.models import Job, JobRun, SlotClaim
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
+from tests.jobs.control.test_leaving import notice
 from workers.actions import drain_host, resume_host
 
 pytestmark = pytest.mark.django_db
@@ -57,6 +61,15 @@ def test_with_a_checkpoint_it_waits_for_that_model(cluster: Cluster, job: Job) -
     resume_host("gpu-host-2", "carol")
     cluster.turn(2)
     assert models_held(job) == {"A100"}
+
+
+def test_on_a_host_that_goes_it_stops_with_a_checkpoint_rather_than_move(cluster: Cluster, job: Job) -> None:
+    notice(cluster.hosts["gpu-host-2"], 30)
+    cluster.cycle()
+    leave_in_time(timezone.now() + timedelta(seconds=16))
+    job.refresh_from_db()
+    assert (job.state, models_held(job)) == ("PREEMPTING", set())
+    assert job.run.halt_until is not None
 
 
 def test_without_a_checkpoint_it_begins_anew_on_any_model(cluster: Cluster, job: Job) -> None:
