@@ -105,7 +105,7 @@ def test_the_drop_in_for_limits_sets_what_an_executor_takes(tmp_path: Path) -> N
     variables = dict(word.split("=", 1) for word in given["Environment"].split())
     base = {"TIDEPOOL_HOME": str(tmp_path), "TIDEPOOL_HOST_NAME": "gpu1", "TIDEPOOL_BROKER_URL": "redis://site/0"}
     assert executor_config(base | variables).slot_limits == Amounts(64 * 1024**3, 4096)
-    assert (given["Delegate"], given["DelegateSubgroup"]) == ("memory pids", LEAF)
+    assert (given["Delegate"], given["DelegateSubgroup"]) == ("memory pids cpu", LEAF)
 
 
 def test_the_drop_in_for_sealed_trainings_has_what_a_host_tries(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Limits on the memory, processes and devices of a training on this host, by control groups of either version.
 
+Where the same groups can weigh cores, a training whose host is busy gets them in proportion to the cores of its slots.
+
 Each job has a group below the executor's own one. Its guardian is put into it before it has started a rank.
 """
 
@@ -15,9 +17,10 @@ from typing import Final
 
 from tidepool.confine.device_program import attach
 from tidepool.confine.devices import Device, shared
+from tidepool.protocol import ShimSpec
 from tidepool.rank_exits import JOB_GROUP
 
-__all__ = ["LEAF", "Amounts", "ControlGroups", "JobLimits", "NoLimitsError", "control_groups"]
+__all__ = ["LEAF", "Amounts", "Asked", "ControlGroups", "JobLimits", "NoLimitsError", "asked_of", "control_groups"]
 
 _MOUNT: Final = Path("/sys/fs/cgroup")
 _OWN: Final = Path("/proc/self/cgroup")
@@ -32,6 +35,9 @@ _FILES: Final = {
 }
 _DEVICES: Final = "devices"
 _USED: Final = {1: "memory.usage_in_bytes", 2: "memory.current"}
+_CORES: Final = "cpu"
+#: File with a group's weight by its version, its default, which stands for one core here, and its largest value.
+_WEIGHTS: Final = {1: ("cpu.shares", 1024, 2**18), 2: ("cpu.weight", 100, 10_000)}
 
 
 logger = logging.getLogger(__name__)
@@ -53,6 +59,20 @@ class Amounts:
         return Amounts(memory, None if self.processes is None else self.processes * slots)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a job has with each slot."""
+
+    #: Memory that it has asked for, instead of the operator's limit; None: it has not.
+    memory_gib: int | None = None
+    #: Cores that it has asked for, or the share of a slot.
+    cores: float = 1.0
+
+
+def asked_of(spec: ShimSpec) -> Asked:
+    return Asked(spec.launch.memory_gib_per_gpu, spec.launch.cpus_per_gpu or spec.slot_cores)
+
+
 class JobLimits:
     """Limits of the jobs of an executor; none where its operator has set none."""
 
@@ -71,19 +91,18 @@ class JobLimits:
         key: tuple[int, int],
         pid: int,
         slots: int,
-        memory_gib: int | None = None,
+        asked: Asked = Asked(),
         devices: frozenset[Device] | None = None,
     ) -> bool:
         """Limit a guardian that has started nothing yet, and what it will start; one that cannot be limited is killed.
 
-        memory_gib: what its job has asked for with each slot, instead of the operator's limit on memory.
         devices: those that it may open; None: it is not kept from any.
         Returns whether it goes on.
         """
         if self._groups is None:
             return True
         try:
-            self._groups.hold(_name(key), pid, slots, memory_gib, devices)
+            self._groups.hold(_name(key), pid, slots, asked, devices)
         except OSError as error:
             logger.warning("job=%s attempt=%s: its processes cannot be limited: %s", *key, error)
             with suppress(ProcessLookupError):
@@ -91,11 +110,11 @@ class JobLimits:
             return False
         return True
 
-    def keep(self, key: tuple[int, int], slots: int, memory_gib: int | None = None) -> None:
-        """Adapt the limits to the number of slots. memory_gib: see `hold`."""
+    def keep(self, key: tuple[int, int], slots: int, asked: Asked = Asked()) -> None:
+        """Adapt the limits to the number of slots."""
         if self._groups is not None:
             try:
-                self._groups.set(_name(key), slots, memory_gib)
+                self._groups.set(_name(key), slots, asked)
             except OSError as error:
                 logger.warning("job=%s attempt=%s: its limits stay as they were: %s", *key, error)
 
@@ -132,7 +151,7 @@ class ControlGroups:
         job: str,
         pid: int,
         slots: int,
-        memory_gib: int | None = None,
+        asked: Asked = Asked(),
         devices: frozenset[Device] | None = None,
     ) -> None:
         """Put a process, and all that it will start, into the job's group. Raises OSError."""
@@ -140,13 +159,13 @@ class ControlGroups:
             place.mkdir(exist_ok=True)
         self._slots.pop(job, None)
         self._devices.pop(job, None)
-        self.set(job, slots, memory_gib)
+        self.set(job, slots, asked)
         if devices is not None:
             self.allow(job, devices)
         for place in self._places(job):
             (place / "cgroup.procs").write_text(str(pid))
 
-    def set(self, job: str, slots: int, memory_gib: int | None = None) -> None:
+    def set(self, job: str, slots: int, asked: Asked = Asked()) -> None:
         """Limit the job to what it may use on so many slots; a limit below what it uses waits until that has shrunk."""
         if self._slots.get(job) == slots or not slots:
             return
@@ -154,13 +173,14 @@ class ControlGroups:
         if not places:
             return
         per_slot = self._per_slot
-        if memory_gib is not None and per_slot.memory_bytes is not None:
-            per_slot = replace(per_slot, memory_bytes=memory_gib * 1024**3)
+        if asked.memory_gib is not None and per_slot.memory_bytes is not None:
+            per_slot = replace(per_slot, memory_bytes=asked.memory_gib * 1024**3)
         amounts = per_slot.of(slots)
         if amounts.memory_bytes is not None and _used(places, _USED[self._version]) > amounts.memory_bytes:
             return
         for place in places:
             _limit(place, amounts, self._version)
+            _weigh(place, asked.cores * slots, self._version)
         self._slots[job] = slots
 
     def allow(self, job: str, devices: frozenset[Device]) -> None:
@@ -222,6 +242,13 @@ def _limit(place: Path, amounts: Amounts, version: int) -> None:
         (place / processes).write_text(str(amounts.processes))
 
 
+def _weigh(place: Path, cores: float, version: int) -> None:
+    """Give the group its weight among those that want the processors, where it has one."""
+    name, per_core, most = _WEIGHTS[version]
+    if (place / name).exists():
+        (place / name).write_text(str(max(2, min(round(per_core * cores), most))))
+
+
 def _write(place: Path, values: Mapping[str, int]) -> None:
     for name, value in values.items():
         (place / name).write_text(str(value))
@@ -267,6 +294,8 @@ def _parents(
     if filters_devices and (_DEVICES in own or any(name in own for name in controllers)):
         controllers = [*controllers, _DEVICES]
     first = [_first_of(mount / name / own[name].lstrip("/"), mount / name) for name in controllers if name in own]
+    if first and _CORES in own:
+        first.insert(0, _first_of(mount / _CORES / own[_CORES].lstrip("/"), mount / _CORES))
     if first:
         missing = [name for name in controllers if name not in own]
         if missing:
@@ -286,15 +315,16 @@ def _first_of(*places: Path) -> Path:
 def _delegated(group: Path, controllers: Iterable[str]) -> Path:
     """Return the group of version 2, once groups below it have the controllers."""
     offered = (group / "cgroup.controllers").read_text().split()
+    wanted = [*controllers, *({_CORES} & {*offered})]
     if missing := [name for name in controllers if name not in offered]:
         raise NoLimitsError(f"its group {group} has no controller for {', '.join(missing)}: let systemd delegate them")
     enabled = (group / "cgroup.subtree_control").read_text().split()
-    if {*controllers} <= {*enabled}:
+    if {*wanted} <= {*enabled}:
         return group
     leaf = group / LEAF
     leaf.mkdir(exist_ok=True)
     for pid in (group / "cgroup.procs").read_text().split():
         with suppress(ProcessLookupError):
             (leaf / "cgroup.procs").write_text(pid)
-    (group / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))
+    (group / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in wanted))
     return group
