@@ -205,6 +205,8 @@ def _news(line: JobPlan, job: Job) -> dict[str, Any]:
 def _targets(line: JobPlan, job: Job) -> dict[str, Any]:
     """Return the columns of the job's target that the line changes."""
     wanted = {"target_slots": line.target, "target_kind": line.kind or ""}
+    if line.began_on and job.state in TRAINING:  # unknown of a job that began under a former release
+        wanted["began_on"] = line.began_on
     return {column: value for column, value in wanted.items() if getattr(job.run, column) != value}
 
 

@@ -83,6 +83,12 @@ def test_without_a_checkpoint_it_begins_anew_on_any_model(cluster: Cluster, job:
     assert (models_held(job), job.run.began_on) == ({"T4"}, "T4")
 
 
+def test_one_that_began_under_a_former_release_keeps_what_it_has(cluster: Cluster, job: Job) -> None:
+    JobRun.objects.update(began_on="")
+    cluster.cycle()
+    assert JobRun.objects.get(job=job).began_on == "A100"
+
+
 def test_the_page_names_the_model(cluster: Cluster, job: Job, alice_client: Client) -> None:
     page = alice_client.get(f"/jobs/{job.pk}/").content.decode()
     assert "Its GPUs are all A100, on which it began." in " ".join(page.split())
