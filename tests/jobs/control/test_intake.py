@@ -1,6 +1,7 @@
 """Many reports at once: what is stored is what one after the other would store."""
 
 import base64
+import copy
 import json
 import random
 import socket
@@ -10,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -22,8 +23,9 @@ from jobs.control import metrics
 from jobs.control.intake import MESSAGE_BYTES, batch_of
 from jobs.control.steady_hosts import SteadyHosts
 from jobs.management.commands.take_reports import store, take_messages
-from jobs.models import Job, Journal, MetricPoint, Rank
+from jobs.models import AllocationPoint, Generation, Job, Journal, MetricPoint, Rank, SlotClaim
 from jobs.states import JobState, RankState
+from jobs.tasks import ingest_report
 from tests.jobs.cluster import Cluster, FakeHost
 from tests.jobs.conftest import Submit
 from tests.jobs.control.test_dispatch import Mailbox, mailbox
@@ -145,6 +147,55 @@ def test_a_host_whose_report_raises_delays_no_other(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("jobs.control.reports.release_vacated", release)
     take(*(message(REPORT, host.report()) for host in (first, unknown, second)))
     assert Host.objects.get(name="gpu-host-2").state == Host.State.ONLINE
+
+
+def rows_of(job: Job) -> list[list[Any]]:
+    """Return all that reports have stored of the job, but for times at which it was stored."""
+    job = Job.objects.get(pk=job.pk)
+    run = job.run
+    return [
+        [job.state, run.step, run.epoch, run.progress, run.final_metrics, run.attempt, run.generation],
+        [*MetricPoint.objects.filter(job=job).order_by("name", "step").values_list("name", "step", "epoch", "value")],
+        [*Rank.objects.filter(job=job).order_by("member_id").values_list("member_id", "host", "slot", "pid", "state")],
+        [*Generation.objects.filter(job=job).order_by("number").values_list("number", "state", "world_size")],
+        [*AllocationPoint.objects.filter(job=job).order_by("id").values_list("slots", "generation", "attempt")],
+        [*Journal.objects.filter(job=job).order_by("name").values_list("name", "number")],
+        [*SlotClaim.objects.open().filter(job=job).order_by("slot").values_list("slot")],
+    ]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("seed", range(8))
+def test_any_order_and_doubling_in_batches_store_the_rows_of_one_by_one(
+    cluster: Cluster, submit: Submit, mailbox: Mailbox, seed: int
+) -> None:
+    job = submit()
+    cluster.cycle()
+    chance = random.Random(seed)
+    reports = story(cluster, job, seed)
+
+    def finish() -> None:
+        """Have hosts send again what was not acknowledged, and carry out what is wanted then."""
+        again = copy.deepcopy(cluster)
+        again.report()
+        again.settle()
+
+    with transaction.atomic():
+        for values in reports:
+            ingest_report(values)
+        finish()
+        expected = rows_of(job)
+        assert all(expected[:4]), "the story has steps, ranks and a generation"
+        transaction.set_rollback(True)
+    messages = [message(REPORT, values) for values in reports for _ in range(chance.randint(1, 3))]
+    chance.shuffle(messages)
+    steady = SteadyHosts()
+    while messages:
+        count = chance.randint(1, 8)
+        take(*messages[:count], steady=steady)
+        del messages[:count]
+    finish()
+    assert rows_of(job) == expected
 
 
 @pytest.mark.django_db
