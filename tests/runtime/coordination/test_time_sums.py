@@ -35,6 +35,17 @@ def test_what_others_wait_for_the_last_rank_is_straggling() -> None:
     assert (ranks["a"].last_in, ranks["a"].caused_seconds) == (0, 0.0)
 
 
+@pytest.mark.parametrize(("jump", "next_entries"), [(-3600.0, [20, 22]), (3600.0, [20, 80])])
+def test_a_clock_that_jumps_interrupts_nothing(jump: float, next_entries: list[int]) -> None:
+    sums, times = TimeSums(), []
+    for second in range(100):
+        now = 1000.0 + second + (jump if second >= 20 else 0.0)
+        if entries := sums.received("a", spent(float(second), 0.0), second, ["a"], now):
+            times.append(second)
+            assert told(entries)["a"]["compute"] == second
+    assert [second for second in times if second >= 20][:2] == next_entries
+
+
 def test_entries_get_rarer_as_the_training_gets_older() -> None:
     sums, times = TimeSums(), []
     for second in range(2000):

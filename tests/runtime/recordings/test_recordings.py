@@ -142,6 +142,19 @@ def test_a_stopped_rank_is_named_and_lives_on(keep: Keep) -> None:
     assert not job.records("rank_exited")
 
 
+def test_a_rank_that_dies_while_it_is_traced_is_started_again(keep: Keep) -> None:
+    job = keep(TRAINING.format(before="", after="time.sleep(0.2)"))
+    [rank] = job.status.ranks
+    request(job, "trace", 1, 20)
+    before = job.log(rank.member_id, "stdout").count("step")
+    wait_until(lambda: job.log(rank.member_id, "stdout").count("step") > before + 1, "steps that are traced")
+    os.kill(rank.pid, signal.SIGKILL)
+    [ended] = wait_until(lambda: job.records("rank_exited"), "the end of the rank")
+    assert ended["signal"] == signal.SIGKILL
+    job.until_ranks(lambda ranks: [each.state for each in ranks if each.member_id != rank.member_id] == ["RUNNING"])
+    assert not (Path(job.spec.launch.folder) / "log" / f"{rank.member_id}.host-a" / ANSWER_FILES["trace"]).exists()
+
+
 def test_a_trace_has_the_steps_and_the_longest_operators(keep: Keep) -> None:
     job = keep(TRAINING.format(before="", after="pass"))
     answer = trace(job)

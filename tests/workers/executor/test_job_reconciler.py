@@ -10,6 +10,7 @@ from workers.executor.environments.cache import Environments
 from workers.executor.forkserver import Forkservers
 from workers.executor.job_reconciler import JobReconciler
 from workers.executor.limits import JobLimits
+from workers.executor.seals import Seals
 
 
 def test_what_waits_for_its_environment_is_tried_in_each_cycle(tmp_path: Path) -> None:
@@ -18,7 +19,8 @@ def test_what_waits_for_its_environment_is_tried_in_each_cycle(tmp_path: Path) -
     config = ExecutorConfig(tmp_path, "host-a", "", 1, "127.0.0.1", None)
     job = desired_job(launch_spec(tmp_path, "", requirements="timm"), [0], lead=True)
     limits = JobLimits(config.slot_limits, config.mark)
-    reconciler = JobReconciler(config, create_autospec(Forkservers, instance=True), environments, job, limits)
+    parts = create_autospec(Forkservers, instance=True), environments, job, limits, Seals(config, limits)
+    reconciler = JobReconciler(config, *parts)
     for _ in range(3):
         reconciler.reconcile(may_start=True)
     assert environments.ask.call_count == 3 * 2, "for the shim, and for the coordinator"

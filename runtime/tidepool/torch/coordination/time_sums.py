@@ -86,7 +86,8 @@ class TimeSums:
         if known is None:
             return True
         grown = sum(spent.seconds) - sum(known.spent.seconds)
-        return -1e-3 <= grown <= now - known.at + _LATENESS_SECONDS
+        passed = max(0.0, now - known.at)  # the clock may have been set back
+        return -1e-3 <= grown <= passed + _LATENESS_SECONDS
 
     def _compare(self, member_id: str, waits: Iterable[tuple[int, float]], members: Collection[str]) -> None:
         for operation, seconds in waits:
@@ -115,6 +116,8 @@ class TimeSums:
     def _due(self, step: int, now: float) -> list[Entry]:
         if self._begun_at is None:
             self._begun_at = self._told_at = now
+        if now < self._told_at:  # the clock was set back
+            self._begun_at, self._told_at = min(self._begun_at, now), now - _LEAST_SECONDS
         pause = min(max(_LEAST_SECONDS, _OF_AGE * (now - self._begun_at)), _MOST_SECONDS)
         if now - self._told_at < pause:
             return []
