@@ -20,9 +20,9 @@ HERE = Path(__file__).resolve().parent
 
 
 @contextmanager
-def laboratory() -> Iterator[tuple[Path, Path]]:
-    """(a forkserver's socket, a folder for its jobs)"""
-    with tempfile.TemporaryDirectory(prefix="tide") as name, running_forkserver(Path(name)) as forkserver:
+def laboratory(level: str = "") -> Iterator[tuple[Path, Path]]:
+    """(a forkserver's socket, a folder for its jobs). level: the highest level of isolation of its jobs."""
+    with tempfile.TemporaryDirectory(prefix="tide") as name, running_forkserver(Path(name), level=level) as forkserver:
         yield forkserver, Path(name)
 
 
