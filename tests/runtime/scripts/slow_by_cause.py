@@ -69,6 +69,7 @@ def measure(batch):
     return torch.zeros(1)
 
 
+begun_at = time.monotonic()
 torch.manual_seed(1)
 samples = TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
 model = Network(8, 1)
@@ -110,7 +111,8 @@ def with_prepare():
 
 
 def tell_at_the_end():
-    if len(sums) >= options.train_steps:
+    # Time is told every two seconds: a quick training makes more steps.
+    if len(sums) >= options.train_steps and time.monotonic() - begun_at >= 8:
         place = Path(os.environ["LOG_DIR"], "truth.json")
         place.with_suffix(".part").write_text(json.dumps(sums))
         place.with_suffix(".part").rename(place)
