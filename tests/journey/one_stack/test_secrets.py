@@ -4,15 +4,22 @@ import json
 import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Event, Thread
 
+import httpx
 import psutil
 import pytest
 from tidepool.client.api import Client
 from tidepool.client.errors import JobFailed
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from tests.journey.running_stack import RunningStack, manage
+from tests.journey.test_wmla_ports import log_in
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.journey
 
@@ -52,6 +59,38 @@ def watch_command_lines(seen: set[str], over: Event) -> None:
                 seen.add(str(process.info["cmdline"]))
 
 
+class FrameReader:
+    """Keeps all frames of the live socket while it is open, of the topics that the pages of a job follow."""
+
+    def __init__(self, stack: RunningStack) -> None:
+        with httpx.Client(base_url=stack.url, trust_env=False, timeout=30) as browser:
+            log_in(browser, stack.url, stack.password)
+            cookie = f"tidepool_session={browser.cookies['tidepool_session']}"
+        live = f"{stack.url.replace('http:', 'ws:')}/ws/live/"
+        # A busy machine may take longer to answer a ping than the client waits for.
+        options = {"additional_headers": {"Cookie": cookie}, "proxy": None, "ping_interval": None}
+        self._open = ExitStack()
+        self._socket = self._open.enter_context(connect(live, origin=Origin(stack.url), **options))
+        self.frames: list[str] = []
+        self._thread = Thread(target=self._read)
+        self._thread.start()
+
+    def follow(self, topic: str) -> None:
+        self._socket.send(json.dumps({"subscribe": topic, "after": 0}))
+
+    def topics(self) -> set[str]:
+        return {str(json.loads(frame)["topic"]) for frame in self.frames}
+
+    def close(self) -> None:
+        self._open.close()
+        self._thread.join()
+
+    def _read(self) -> None:
+        with suppress(ConnectionClosed):
+            while True:
+                self.frames.append(str(self._socket.recv()))
+
+
 def test_a_secret_is_given_and_found_nowhere_else(stack: RunningStack, client: Client, tmp_path: Path) -> None:
     for secret in ({"name": "HF_TOKEN", "value": CANARY}, {"name": "KEY_FILE", "value": KEY, "is_file": True}):
         made = client.connection.json("POST", "secrets/", json=secret)
@@ -61,13 +100,22 @@ def test_a_secret_is_given_and_found_nowhere_else(stack: RunningStack, client: C
     seen, over = set[str](), Event()
     watcher = Thread(target=watch_command_lines, args=(seen, over))
     watcher.start()
+    frames = FrameReader(stack)
     try:
+        frames.follow("cluster")
         job = client.submit(script, name="canary", secrets="HF_TOKEN KEY_FILE")
+        for topic in (f"job.{job.id}", "jobs"):
+            frames.follow(topic)
         with pytest.raises(JobFailed, match=r"refused: \*\*\*"):
             job.wait()
+        wait_until(lambda: '"FAILED"' in "".join(frames.frames), lambda: f"the end in {frames.frames[-5:]}")
     finally:
         over.set()
         watcher.join()
+        frames.close()
+    assert {"cluster", f"job.{job.id}"} <= frames.topics()
+    assert "canary_5" not in "".join(frames.frames)
+    assert "canary+line" not in "".join(frames.frames)
     log = "".join(job.logs())
     assert f"lengths {len(CANARY)} {len(KEY)}" in log
     assert "it is ***" in log
