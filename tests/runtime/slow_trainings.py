@@ -252,6 +252,12 @@ def _sleeps(first: Told, last: Told) -> float:
     return (first.measured() / first.seconds + last.measured() / last.seconds) / 2
 
 
+def _longer_work(first: Told, last: Told) -> float:
+    """Return the share of the first rank's time by which the last one takes longer for all that its script measures."""
+    parts = ("reading", "computing", "updating")
+    return sum(last.measured(part, first) - first.measured(part) for part in parts) / first.seconds
+
+
 def _tiny_batch(first: Told, last: Told) -> float:
     """Return the share of updates and of what computing takes for each batch, as a process on its own has measured."""
     base, per_sample = first.truth["base"], first.truth["per_sample"]
@@ -304,7 +310,7 @@ SLOW = [
         "STRAGGLER",
         "computes longer",
         _few_cores,
-        lambda first, last: (last.measured("computing", first) - first.measured("computing")) / first.seconds,
+        _longer_work,
         needs_root=True,
     ),
     SlowTraining(
