@@ -125,6 +125,17 @@ def test_it_goes_on_with_all_hosts_when_they_are_back() -> None:
     assert training.members == ["gpu1", "gpu2", "gpu3"]
 
 
+def test_it_waits_for_ranks_whose_shims_are_back_before_them() -> None:
+    training = Training(3)
+    training.lose("gpu2", "gpu3")
+    for host in ("gpu2", "gpu3"):
+        training.membership.shim_joined(ShimJoin(1, 1, host, [f"{host}.0.1"]), training.now)
+    assert training.membership.minority.since is not None
+    for host in ("gpu2", "gpu3"):
+        training.join(host, generation=1)
+    assert training.members == ["gpu1", "gpu2", "gpu3"]
+
+
 def test_it_goes_on_without_a_host_that_stays_away() -> None:
     training = Training(3)
     training.lose("gpu2", "gpu3")

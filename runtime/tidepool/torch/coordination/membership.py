@@ -182,7 +182,8 @@ class Membership:
     def shim_joined(self, join: ShimJoin, now: float) -> list[Action]:
         """A shim reports the living ranks of its host: those that it does not list are awaited no longer."""
         fences = self._fences(join.living)
-        self.minority.heard_of(join.host)
+        if not {*join.living} & {*member_ids(self.active)}:  # ranks that live will join by themselves
+            self.minority.heard_of(join.host)
         if host_of(self.first) == join.host and self.first not in join.living:
             self.first = ""
         dead = self.succession.dead_on(join)
