@@ -6,6 +6,7 @@ attributes of files. Processes in this view do not see the sockets, and all that
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tidepool.confine import devices, kernel
@@ -154,7 +155,8 @@ def _make(place: str, user: int | None, *, is_folder: bool) -> None:
         if user is not None and is_mapped:
             kernel.act_on_files_as(user, user)
         for each in reversed(missing):
-            os.mkdir(each, 0o755)
+            with suppress(FileExistsError):  # other ranks of the training make it at the same time
+                os.mkdir(each, 0o755)
         if not is_folder:
             os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
     finally:
