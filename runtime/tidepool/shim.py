@@ -309,7 +309,7 @@ class Shim:
         gpus = None if spec.virtual else SlotGpus(spec.slots_per_gpu, spec.gpus)
         slots = tuple(sorted(self._desired.wanted)) if self._is_one_process else (slot,)
         place = (self._launch_file, f"{rank_mark(spec)}.{member_id}", slots, gpus, self._pid, spec.environment)
-        cores = (spec.launch.cpus_per_gpu or spec.slot_cores) * len(slots)
+        cores = spec.cores_per_slot * len(slots)
         return RankStart(context, *place, self._secrets.variables, self._secrets.values, cores, spec.sets_threads)
 
     def _receive_progress(self, rank: RankProcess) -> None:

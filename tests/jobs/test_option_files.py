@@ -45,7 +45,7 @@ SHARED_WORDS = {
     "placement": "of the scheduler: ranks on each host",
     "requirements": "of what a host installs",
 }
-_WISH = "the scheduler counts GPUs by it, hosts limit it, and `tidepool run` has an option of its own for it"
+_WISH = "the scheduler and replays count GPUs by it, hosts limit it, and `tidepool run` has an option of its own for it"
 #: Options that more files name, with that number and the reason.
 MORE: dict[str, tuple[int, str]] = {
     "autolog": (4, "`tidepool run` has a flag of its own for it"),
@@ -58,8 +58,8 @@ MORE: dict[str, tuple[int, str]] = {
         "the engine of a training follows from it, wherever that is asked for; the Train page shows fields by it, and "
         "`tidepool run` has a flag of its own for it",
     ),
-    "cpus_per_gpu": (6, f"{_WISH}; threads follow it"),
-    "memory_gib_per_gpu": (6, f"{_WISH}; the limit on a host's memory follows it"),
+    "cpus_per_gpu": (7, f"{_WISH}; threads follow it"),
+    "memory_gib_per_gpu": (7, f"{_WISH}; the limit on a host's memory follows it"),
     "named_environment": (
         7,
         "rows that administrators write stand behind it: they supply the requirements and the choices of the Train "

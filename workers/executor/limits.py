@@ -70,7 +70,7 @@ class Asked:
 
 
 def asked_of(spec: ShimSpec) -> Asked:
-    return Asked(spec.launch.memory_gib_per_gpu, spec.launch.cpus_per_gpu or spec.slot_cores)
+    return Asked(spec.launch.memory_gib_per_gpu, spec.cores_per_slot)
 
 
 class JobLimits:

@@ -81,3 +81,8 @@ class ShimSpec(msgspec.Struct, frozen=True):
     #: Bytes of temporary files that the job may have for each slot; None: as many as there is room for.
     slot_scratch_bytes: int | None = None
     version: Literal[1] = PROTOCOL_VERSION
+
+    @property
+    def cores_per_slot(self) -> float:
+        """Cores that the job has with each slot: those that it asked for, or the slot's share of the host."""
+        return self.launch.cpus_per_gpu or self.slot_cores
