@@ -96,7 +96,7 @@ SKIPPED = {
     "docs/operator/hosts-and-resource-groups.md#Sealed trainings.1": "needs systemd; tests/deploy reads the unit",
     "docs/operator/install.md#A web server in front.1": "a part of a web server's own configuration",
     "docs/operator/autoscaling.md#Without containers.1": "needs systemd as the first process",
-    "docs/operator/install.md#Trainings as users of their own.1": "needs a machine's containers; tests/docker reads the file",
+    "docs/operator/install.md#Trainings as users of their own.1": "needs containers; tests/docker reads the file",
     "docs/operator/install.md#Without containers.1": "changes the machine; tests/deploy reads the units",
     "docs/operator/install.md#Without containers.2": "needs systemd as the first process",
     "docs/operator/install.md#Without containers.3": "needs systemd as the first process",
