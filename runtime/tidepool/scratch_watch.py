@@ -5,9 +5,11 @@ open and have no name any more are not counted.
 """
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Final
 
 from tidepool.shim_slots import RankProcess
@@ -19,6 +21,8 @@ __all__ = ["SCRATCH_FULL", "ScratchWatch"]
 SCRATCH_FULL: Final = "ScratchFull"
 #: Bytes of the kernel's unit of files' sizes on the disk.
 _BLOCK: Final = 512
+#: Blank or backslash in a path of mountinfo.
+_ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 #: Files that are looked at in one turn; seconds between turns, and between two measurements.
 _FILES_PER_TURN, _TURN_SECONDS, _PAUSE_SECONDS = 2000, 0.05, 5.0
 
@@ -73,14 +77,19 @@ class ScratchWatch:
 
 
 def _sizes(folder: str) -> Iterator[int]:
-    """Yield the bytes on the disk of each file and folder below one; what has gone meanwhile is left out."""
-    folders, linked = [folder], set[int]()
+    """Yield the bytes on the disk of each file and folder below one.
+
+    What has gone meanwhile is left out, and so is what is mounted there: code and results whose path begins with /tmp.
+    """
+    folders, linked, mounts = [os.path.realpath(folder)], set[int](), _mounts()
     while folders:
         try:
             entries = [*os.scandir(folders.pop())]
         except OSError:  # removed, or closed by the script to itself
             continue
         for entry in entries:
+            if entry.path in mounts:
+                continue
             try:
                 facts = entry.stat(follow_symlinks=False)
                 is_folder = entry.is_dir(follow_symlinks=False)
@@ -93,3 +102,9 @@ def _sizes(folder: str) -> Iterator[int]:
                     continue
                 linked.add(facts.st_ino)
             yield _BLOCK * facts.st_blocks
+
+
+def _mounts() -> set[str]:
+    """Return the places where something is mounted. A mount of another folder of the same disk has the same device."""
+    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    return {os.fsdecode(_ESCAPED.sub(lambda octal: bytes([int(octal[1], 8)]), line.split()[4])) for line in lines}

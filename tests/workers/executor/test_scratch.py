@@ -1,6 +1,8 @@
 """Limits on the temporary files of a training: what is counted, and the end of one that takes more."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +43,33 @@ def test_a_file_with_a_hole_takes_what_is_written(tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(2**40)
     assert bytes_in(tmp_path) < MIB
+
+
+#: Tells the bytes in a folder, in a mount namespace with another folder mounted below it.
+TELLS = """
+import ctypes, sys
+from tidepool.scratch_watch import _sizes
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.unshare(0x20000) == 0
+assert libc.mount(b"none", b"/", b"", 1 << 18 | 1 << 14, None) == 0
+folder, source, place = sys.argv[1:]
+assert libc.mount(source.encode(), place.encode(), b"", 1 << 12, None) == 0
+print(sum(_sizes(folder)))
+"""
+
+
+def test_what_is_mounted_there_is_not_counted(tmp_path: Path) -> None:
+    if os.getuid() != 0 or not probe().mounts:
+        pytest.skip("only root can mount")
+    source, folder = tmp_path / "results", tmp_path / "temporary"
+    place = folder / "my results"
+    source.mkdir()
+    place.mkdir(parents=True)
+    (source / "file").write_bytes(bytes(5 * MIB))
+    (folder / "file").write_bytes(bytes(3 * MIB))
+    command = [sys.executable, "-P", "-c", TELLS, str(folder), str(source), str(place)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 3 * MIB <= int(done.stdout) < 4 * MIB
 
 
 def test_without_a_limit_nothing_is_measured() -> None:
