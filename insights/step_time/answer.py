@@ -61,7 +61,7 @@ class WhySlow:
     points: Annotated[list[SharesAt], "Shares over time, the oldest first."]
     advice: Annotated[list[SlowAdvice], "Suggestions, the one that promises most first."]
     outcomes: Annotated[list[AdviceOutcome], "Results of the advice on the owner's training of the model before."]
-    memory: Annotated[str, "How far the GPUs' memory is used."]
+    memory: Annotated[str, "Sentence on how far the GPUs' memory is used."]
 
 
 def why_slow(job: Job) -> WhySlow:

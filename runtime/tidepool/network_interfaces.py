@@ -26,7 +26,7 @@ __all__ = [
     "with_port_hint",
 ]
 
-#: What to do about a machine whose ports are all in use, as a sentence without its full stop.
+#: Advice on a machine whose ports are all in use, a sentence without its full stop.
 NO_PORT = "no port of net.ipv4.ip_local_port_range is free on this machine: widen that range"
 _IN_USE = os.strerror(errno.EADDRINUSE)
 #: Addresses by the interface's name.

@@ -35,7 +35,7 @@ NETWORK_BITS_PER_SECOND = 40_000_000
 class Told:
     """One rank: its newest sums from before its last step, and what its script has measured."""
 
-    #: Of an entry `time_spent`.
+    #: Part of an entry `time_spent` that belongs to the rank.
     rank: Mapping[str, Any]
     truth: Any
 

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 __all__ = ["IN_BRACKETS", "is_readable", "verified"]
 
-#: What to do about an address that is not readable, as the end of a sentence.
+#: Advice on an address that is not readable, the end of a sentence.
 IN_BRACKETS = "write an IPv6 address in brackets, such as redis://[fd00::1]:6379/0"
 
 

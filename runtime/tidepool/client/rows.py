@@ -306,7 +306,7 @@ class WhySlow:
     advice: tuple[SlowAdvice, ...] = ()
     #: Results of the advice on the owner's training of the model before.
     outcomes: tuple[AdviceOutcome, ...] = ()
-    #: How far the GPUs' memory is used.
+    #: Sentence on how far the GPUs' memory is used.
     memory: str = ""
 
 

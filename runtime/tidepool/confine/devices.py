@@ -31,7 +31,7 @@ class Device(NamedTuple):
 
     kind: Literal["c", "b"]
     major: int
-    #: None: all of the driver.
+    #: Number of the device; None: all of the driver.
     minor: int | None
 
 

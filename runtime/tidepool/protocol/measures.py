@@ -46,7 +46,7 @@ class RankSigns(msgspec.Struct, frozen=True):
     gpu_seconds: Seconds | None = None
     #: Bytes that a step sums over all ranks.
     sum_bytes: Bytes = 0
-    #: None: the device is no GPU.
+    #: Memory of the rank's GPU; None: its device is no GPU.
     gpu_memory: GpuMemory | None = None
 
 

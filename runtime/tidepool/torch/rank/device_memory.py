@@ -20,7 +20,7 @@ class DeviceMemory:
     def __init__(self, device: torch.device | None) -> None:
         self._device = device if device is not None and device.type == "cuda" else None
         self._looked_at: float | None = None
-        #: None: the device is no GPU.
+        #: Memory of the rank's GPU; None: its device is no GPU.
         self.newest: GpuMemory | None = None
 
     def look(self, step: int, now: float) -> None:
