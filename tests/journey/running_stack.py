@@ -127,7 +127,8 @@ class RunningStack:
 
     def api(self) -> httpx.Client:
         """Client of the admin, who sees everybody's jobs."""
-        return httpx.Client(base_url=f"{self.url}/api/v1/", auth=("admin", self.password), timeout=30, trust_env=False)
+        admin = ("admin", self.password)
+        return httpx.Client(base_url=f"{self.url}/api/v1/", auth=admin, timeout=PATIENCE_SECONDS, trust_env=False)
 
     def signal(self, number: signal.Signals) -> None:
         if number is signal.SIGINT:

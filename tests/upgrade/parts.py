@@ -14,7 +14,7 @@ import httpx
 from tests.journey.running_stack import ROOT, environment, free_port
 from tests.missing import leave_out
 from tests.processes import broker
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 from workers.executor.join import executor_command
 
 __all__ = ["FORMER", "ROOT", "SITE", "Parts", "parts_of", "tree_of_former"]
@@ -56,7 +56,8 @@ class Parts:
         return f"http://127.0.0.1:{self.port}"
 
     def api(self) -> httpx.Client:
-        return httpx.Client(base_url=f"{self.url}/api/v1/", auth=("admin", _PASSWORD), timeout=30, trust_env=False)
+        admin = ("admin", _PASSWORD)
+        return httpx.Client(base_url=f"{self.url}/api/v1/", auth=admin, timeout=PATIENCE_SECONDS, trust_env=False)
 
     def manage(self, tree: Path, *words: str) -> str:
         """Run a command of manage.py, and return what it prints."""
