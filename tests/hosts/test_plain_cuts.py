@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,10 +88,15 @@ def is_without_trainings(machine: Machine) -> bool:
 
 
 def hosts_of(training: Training) -> list[str]:
-    """Return the hosts of the attempt's ranks, that of rank 0 first."""
-    ranks = training.api.get(f"jobs/{training.id}/ranks/").raise_for_status().json()["results"]
-    here = [rank for rank in ranks if rank["attempt"] == training.now["attempt"]]
-    return [rank["host"] for rank in sorted(here, key=lambda rank: rank["rank"])]
+    """Return the hosts of the attempt's ranks, that of rank 0 first, once all of them have told their numbers."""
+
+    def numbered() -> list[dict[str, Any]]:
+        ranks = training.api.get(f"jobs/{training.id}/ranks/").raise_for_status().json()["results"]
+        here = [rank for rank in ranks if rank["attempt"] == training.now["attempt"]]
+        return here if all(rank["rank"] is not None for rank in here) else []
+
+    ranks = wait_until(numbered, "the numbers of the ranks")
+    return [rank["host"] for rank in sorted(ranks, key=lambda rank: rank["rank"])]
 
 
 def test_a_plain_training_goes_on_while_the_whole_site_is_out_of_reach(
