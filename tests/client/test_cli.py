@@ -316,6 +316,13 @@ class TestSubmit:
         assert (found, out) == (code, "")
         assert said.strip()
 
+    @pytest.mark.parametrize("option", ["--set", "--option"])
+    def test_a_value_without_a_name_is_refused(
+        self, logged_in: Scene, tidepool: Call, script: Path, option: str
+    ) -> None:
+        said = tidepool("submit", script, option, "=5")[2]
+        assert f"{option} '=5' is not NAME=VALUE: write it like epochs=5." in said
+
     def test_what_does_not_fit_is_said_for_each_field(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
         code, _, said = tidepool("submit", script, "--max", "99", "--option", "seed=-1")
         assert code == 2

@@ -12,6 +12,7 @@ import click
 from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, show_rows
 from tidepool.cli.follow import follow
+from tidepool.cli.submission_options import group_option
 from tidepool.cli.submit import script_of, tell_of
 from tidepool.client.api import Client
 from tidepool.client.errors import InvalidRequest, NotFound
@@ -37,7 +38,7 @@ _BOARD = "`tidepool adaptdl cp JOB:/adaptdl/tensorboard out` copies what a scrip
 _NO_VOLUME = "checkpoints are kept with the training and need no volume: leave it out"
 #: Option without a counterpart -> the reason, and what to do.
 _ABSENT = {
-    "--dockerfile": "trainings run without images: leave it out, and name the packages that the image installs in a "
+    "--dockerfile": "no image is built here: leave it out, and name the packages that the image installs in a "
     "requirements.txt of the project",
     "--tensorboard": f"there are no TensorBoard instances: leave it out; {_BOARD}",
     "--checkpoint-storage-size": _NO_VOLUME,
@@ -81,12 +82,7 @@ def _refuses(name: str, *spellings: str) -> Callable[[Any], Any]:
 @click.option(
     "--dataset", help="Dataset, if the script reads one. AdaptDL has none.", shell_complete=names_of("datasets")
 )
-@click.option(
-    "--instance-group",
-    "-g",
-    help="Instance group. Default: that of the login, or the only one.",
-    shell_complete=names_of("instance-groups"),
-)
+@group_option
 @click.option("--quiet", "-q", is_flag=True, help="Print only the number.")
 @_refuses("--dockerfile", "-d")
 @_refuses("--tensorboard")

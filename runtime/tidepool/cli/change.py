@@ -6,6 +6,7 @@ from functools import partial
 import click
 
 from tidepool.cli.context import Context, Exit, code_of, job_argument, json_option, show_json, state_colour
+from tidepool.cli.submission_options import key_option
 from tidepool.client.errors import TidepoolError
 from tidepool.client.rows import JobInfo
 from tidepool.client.training import Job
@@ -170,7 +171,7 @@ def undo(context: Context, job: int, event: int | None, as_json: bool) -> None:
 
 @click.command()
 @job_argument
-@click.option("--key", help="Idempotency key: a repeated command with the same key submits nothing.")
+@key_option
 @click.option(
     "--exactly",
     is_flag=True,

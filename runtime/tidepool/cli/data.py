@@ -11,6 +11,7 @@ from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, facts, json_option, listing_options, show_json, show_rows
 from tidepool.cli.left_out import tell_left_out
 from tidepool.cli.progress import bar
+from tidepool.cli.submission_options import include_option
 from tidepool.client.pack import package
 from tidepool.client.rows import Dataset, Model
 from tidepool.client.training import Progress
@@ -147,9 +148,7 @@ def show_model(context: Context, name: str, as_json: bool) -> None:
 @click.option("--engine", type=click.Choice(["elastic", "fixed", "single"]), default="",
               help="Training engine. By default it is detected from the code.")  # fmt: skip
 @click.option("--entry-point", help="Script in the folder that trains, or its module: train.py, package.train.")
-@click.option("--include", multiple=True, metavar="PATH",
-              help="File or folder below the script's that is sent besides; of a link, its content. May be repeated."
-              )  # fmt: skip
+@include_option
 @click.option("--dataset", help="Default dataset of the model's trainings.", shell_complete=names_of("datasets"))
 @click.option("--description", default="")
 @json_option

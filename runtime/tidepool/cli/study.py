@@ -8,8 +8,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, Exit, facts, json_option, listing_options, show_json, show_rows, state_colour
+from tidepool.cli.named_values import named_scalars
+from tidepool.cli.submission_options import dataset_option, group_option, model_option
 from tidepool.cli.texts import ago
 from tidepool.client.api import Client, Submission
 from tidepool.client.errors import InvalidRequest
@@ -17,7 +18,7 @@ from tidepool.client.nni_config import study_of_nni
 from tidepool.client.pack import package
 from tidepool.client.rows import StudyInfo, TrialInfo
 from tidepool.client.studies import Study
-from tidepool.space_notation import HOW_TO_WRITE, searched_values, typed_value
+from tidepool.space_notation import HOW_TO_WRITE, searched_values
 
 __all__ = ["Sweep", "run_sweep", "space_of", "study"]
 
@@ -39,10 +40,10 @@ def study() -> None:
 @study.command(context_settings={"ignore_unknown_options": False})
 @click.argument("what", required=False, type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--model", help="Registered model instead of a script.", shell_complete=names_of("models"))
+@model_option
 @click.option("--name", help="Name of the study. Default: from the script and the time.")
-@click.option("--dataset", help="Dataset, if the script reads one.", shell_complete=names_of("datasets"))
-@click.option("--instance-group", "-g", help="Instance group. Default: that of the login, or the only one.")
+@dataset_option
+@group_option
 @click.option(
     "--space",
     "space",
@@ -111,7 +112,7 @@ def _own_study(context: Context, given: dict[str, Any]) -> tuple[Submission, dic
             raise InvalidRequest(f"There is no --{name}: write it like --{name} {example}, or give --nni CONFIG.yml.")
     search = {name: given.pop(name) for name in _SEARCH}
     search["space"] = space_of(given.pop("space"))
-    parameters = dict(_pair(each) for each in given.pop("parameters"))
+    parameters = named_scalars("--set", given.pop("parameters"))
     code = None if what is None else package(Path(what))
     options = {name: value for name, value in given.items() if value is not None}
     return context.client.plan(code, *arguments, parameters=parameters, **options), search
@@ -129,7 +130,7 @@ def _study_of_nni(context: Context, file: Path, given: dict[str, Any]) -> tuple[
         click.echo(f"{file.name}: {notice}", err=True)
     search = read.search | {name: written[name] for name in _SEARCH if name in written}
     options = read.options | {name: value for name, value in written.items() if name not in (*_SEARCH, "parameters")}
-    parameters = dict(_pair(each) for each in given["parameters"])
+    parameters = named_scalars("--set", given["parameters"])
     return context.client.plan(read.code, *read.arguments, parameters=parameters, **options), search
 
 
@@ -266,13 +267,6 @@ def space_of(given: tuple[str, ...]) -> dict[str, Any]:
             raise InvalidRequest(f"--space {text!r} is not NAME=VALUES: write it like lr=1e-4:1e-1:log.")
         space[name] = searched_values(values)
     return space
-
-
-def _pair(text: str) -> tuple[str, Any]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise InvalidRequest(f"--set {text!r} is not NAME=VALUE: write it like epochs=5.")
-    return name, typed_value(value)
 
 
 def _line(row: StudyInfo) -> tuple[Any, ...]:

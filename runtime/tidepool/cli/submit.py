@@ -14,7 +14,9 @@ from tidepool.cli.context import Context, Exit, facts, json_option, show_json
 from tidepool.cli.follow import follow, told_end
 from tidepool.cli.gibibytes import Gibibytes
 from tidepool.cli.left_out import tell_left_out
+from tidepool.cli.named_values import named_scalars, named_texts, scalar
 from tidepool.cli.study import Sweep, run_sweep
+from tidepool.cli.submission_options import dataset_option, group_option, include_option, key_option, model_option
 from tidepool.client.api import Client, Submission
 from tidepool.client.errors import InvalidRequest
 from tidepool.client.pack import Package, package, requirements_of
@@ -27,11 +29,10 @@ __all__ = ["run", "script_of", "submit", "tell_of"]
 _SETTINGS = (
     click.argument("what", required=False, type=click.Path()),
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
-    click.option("--model", help="Registered model instead of a script.", shell_complete=names_of("models")),
+    model_option,
     click.option("--name", help="Name of the training. Default: from the script and the time."),
-    click.option("--dataset", help="Dataset, if the script reads one.", shell_complete=names_of("datasets")),
-    click.option("--instance-group", "-g", help="Instance group. Default: that of the login, or the only one.",
-                 shell_complete=names_of("instance-groups")),
+    dataset_option,
+    group_option,
     click.option("--max", "max_slots", type=click.IntRange(min=1), metavar="GPUS", help="Largest number of GPUs."),
     click.option("--min", "min_slots", type=click.IntRange(min=1), metavar="GPUS",
                  help="Smallest number of GPUs. Default: 1."),
@@ -68,13 +69,11 @@ _SETTINGS = (
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag; may be repeated."),
     click.option("--no-autolog", "autolog", flag_value="off",
                  help="Disable autologging: only the script itself logs to MLflow."),
-    click.option("--include", multiple=True, metavar="PATH",
-                 help="File or folder below the script's that is sent besides; of a link, its content. May be "
-                 "repeated."),
+    include_option,
     click.option("--entry-point", default="", help="Script in the folder that trains, or its module (package.train)."),
     click.option("--file", "-f", "file", type=click.Path(exists=True, dir_okay=False), metavar="JOB.toml",
                  help="File with these options; the command line overrides it. YAML: an AdaptDLJob."),
-    click.option("--key", help="Idempotency key: a repeated command with the same key submits nothing."),
+    key_option,
     click.option("--dry-run", is_flag=True, help="Show the effects without submitting."),
     json_option,
     click.option("--quiet", "-q", is_flag=True, help="Print only the number."),
@@ -169,9 +168,11 @@ def _planned(client: Client, given: dict[str, Any], *, tell: bool) -> Submission
     if what is not None:
         what = code = package(str(what), values.pop("include", ()))
         tell_of(code, tell=tell)
-    pairs = values.pop("parameters", {})
-    parameters = dict(_parameter(each) for each in pairs) if isinstance(pairs, tuple) else pairs
-    options = dict(_pair(each) for each in values.pop("options", ()))
+    # Command lines give texts, files a table.
+    given_parameters = values.pop("parameters", {})
+    texts = named_texts("--set", given_parameters) if isinstance(given_parameters, tuple) else {}
+    parameters = {name: _one_or_several(text) for name, text in texts.items()} if texts else given_parameters
+    options = named_scalars("--option", values.pop("options", ()))
     arguments = [str(word) for word in values.pop("arguments", ())]
     if isinstance(values.get("secrets"), tuple | list):
         values["secrets"] = " ".join(values["secrets"])
@@ -184,11 +185,10 @@ def _planned(client: Client, given: dict[str, Any], *, tell: bool) -> Submission
     elif "requirements" in values:
         values["requirements"] = _requirements(values["requirements"])
     planned = client.plan(what, *arguments, parameters=parameters, **values, **options)
-    typed = dict(each.split("=", 1) for each in pairs) if isinstance(pairs, tuple) else {}
-    if any(isinstance(parameters[name], list) for name in typed):
+    if listed := {name: text for name, text in texts.items() if isinstance(parameters[name], list)}:
         # Commas in a parameter that the script takes as text separate nothing.
-        texts = client.model(planned.model).latest["text_parameters"]
-        kept = {name: text for name, text in typed.items() if name in texts and isinstance(parameters[name], list)}
+        text_parameters = client.model(planned.model).latest["text_parameters"]
+        kept = {name: text for name, text in listed.items() if name in text_parameters}
         planned = replace(planned, parameters={**parameters, **kept})
     return planned
 
@@ -263,24 +263,9 @@ def _parameters() -> list[click.Parameter]:
     return run.params
 
 
-def _parameter(text: str) -> tuple[str, Any]:
-    """A name with its value, or with the list of several numbers."""
-    name, value = _pair(text)
-    return name, searched_values(value) if isinstance(value, str) and is_sweep(text.partition("=")[2]) else value
-
-
-def _pair(text: str) -> tuple[str, Any]:
-    """A name with its value: a number, true, false, or text."""
-    import json
-
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise InvalidRequest(f"{text!r} is not NAME=VALUE: write it like epochs=5.")
-    try:
-        found = json.loads(value)
-    except ValueError:
-        found = value
-    return name, found if isinstance(found, str | int | float | bool) else value
+def _one_or_several(text: str) -> Any:
+    """Return the value of a parameter, or the list of several numbers."""
+    return searched_values(text) if is_sweep(text) else scalar(text)
 
 
 def tell_of(code: Package, *, tell: bool) -> None:
