@@ -20,7 +20,7 @@ from accounts.passwords import INVITATION, RESET, Handout, hand_out_link
 from core.audit.authors import authors_of
 from core.audit.entries import audit
 from core.edits import UNSEEN, Seen
-from core.errors import Conflict, NotFound, field_error
+from core.errors import Conflict, existing, field_error
 from core.registered_rows import in_words
 from core.roles import Role, require_cluster_admin, role_of
 
@@ -137,9 +137,7 @@ def _locked(actor: User, user_id: int) -> User:
     if actor.pk not in admins:
         raise Conflict("You are no longer an administrator: your account has just been changed.")
     user = admins.get(user_id) or User.objects.select_for_update().filter(pk=user_id).first()
-    if user is None:
-        raise NotFound(f"User {user_id} not found: look it up in the list.")
-    return user
+    return existing(user, f"user {user_id}")
 
 
 def _checked_role(role: str) -> Role:

@@ -17,8 +17,8 @@ from accounts.models import ApiToken
 from accounts.passwords import Handout, change_own_password
 from accounts.queries import find_user, user_row, users
 from accounts.tokens import UNNAMED, create_token, make_token, withdraw_token
-from core.errors import NotFound
-from core.rest import ErrorSerializer, NamedPages, Pages, StrictSerializer, found, signed_in, validated
+from core.errors import NotFound, existing
+from core.rest import ErrorSerializer, NamedPages, Pages, StrictSerializer, signed_in, validated
 from core.roles import Role, is_cluster_admin, require_cluster_admin, role_of
 from core.scopes import FULL, SUBMIT
 
@@ -351,7 +351,7 @@ class UserTokenDetail(UserView):
 
 
 def _withdrawn(actor: User, user: User, token: int) -> Response:
-    withdraw_token(actor, found(user.api_tokens.filter(pk=token).first(), "token of this user"))
+    withdraw_token(actor, existing(user.api_tokens.filter(pk=token).first(), "token of this user"))
     return Response(status=204)
 
 

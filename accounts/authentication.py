@@ -24,7 +24,7 @@ from accounts.tokens import digest_of
 from accounts.verification_limits import verifying
 from core.text import is_storable
 
-__all__ = ["BACKEND", "REALM", "BasicLogin", "BearerToken", "Passwords", "XAuthToken", "address_of"]
+__all__ = ["BACKEND", "LOCKED_OUT", "REALM", "BasicLogin", "BearerToken", "Passwords", "XAuthToken", "address_of"]
 
 #: Name of the backend in sessions.
 BACKEND = "accounts.authentication.Passwords"
@@ -37,6 +37,8 @@ _KEY = secrets.token_bytes(32)
 _USE_NOTED_EVERY = timedelta(minutes=1)
 #: Challenge of a 401. With "Basic", browsers would open their own log-in window over our pages.
 REALM = 'Bearer realm="api"'
+#: Refusal of a user name with too many wrong passwords from an address.
+LOCKED_OUT = "Too many failed logins: wait a quarter of an hour."
 _WRONG = "The user name or the password is wrong."
 
 
@@ -120,7 +122,7 @@ class BasicLogin(BasicAuthentication):
         """Return the user. Wrong passwords count as on the log-in page; too many are refused for a while."""
         plain = getattr(request, "_request", request)
         if not AxesProxyHandler.is_allowed(plain, {"username": userid}):
-            raise Throttled(settings.AXES_COOLOFF_TIME * 3600, "Too many failed logins: wait a quarter of an hour.")
+            raise Throttled(settings.AXES_COOLOFF_TIME * 3600, LOCKED_OUT)
         user = authenticate(request=plain, username=userid, password=password)
         if not isinstance(user, User) or not user.is_active:
             raise AuthenticationFailed(_WRONG)

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.db.models import Count, Exists, OuterRef, QuerySet
 from django.utils import timezone
 
-from core.errors import NotFound
+from core.errors import existing
 from core.roles import VIEWERS, Role, is_cluster_admin
 from core.text import by_reference
 
@@ -56,10 +56,7 @@ def users(search: str = "") -> QuerySet[User]:
 
 def find_user(reference: int | str) -> User:
     """Return the user with this name or, if there is none, with this id. Raises NotFound."""
-    user = by_reference(users(), reference, name="username")
-    if user is None:
-        raise NotFound("User not found: look it up in the list.")
-    return user
+    return existing(by_reference(users(), reference, name="username"), "user")
 
 
 def user_row(user: User) -> UserRow:

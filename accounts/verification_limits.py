@@ -18,6 +18,7 @@ from core.errors import TooMany
 __all__ = ["Turns", "verifying"]
 
 _MOST_ADDRESSES = 10_000
+_CROWDED = "Too many people log in at this moment: try again."
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Turns:
         self._enter(network)
         try:
             if not self._places.acquire(timeout=self.patience_seconds):
-                raise TooMany("Too many people log in at this moment: try again.", retry_seconds=5)
+                raise TooMany(_CROWDED, retry_seconds=5)
             try:
                 yield
             finally:
@@ -76,7 +77,7 @@ class Turns:
             if wait >= 0:
                 raise TooMany("Too many failed logins from this address: try again later.", retry_seconds=int(wait) + 1)
             if self._here[network] >= self.most_of_address or self._here.total() >= self.most:
-                raise TooMany("Too many people log in at this moment: try again.", retry_seconds=1)
+                raise TooMany(_CROWDED, retry_seconds=1)
             self._here[network] += 1
 
 

@@ -4,7 +4,7 @@ from django.contrib.auth.models import User
 from django.db.models import Count, Min, QuerySet
 
 from alerts.models import Alert, AlertRule, Channel, Delivery, QuietHours
-from core.errors import NotFound
+from core.errors import existing
 
 __all__ = ["channels", "deliveries", "find_channel", "newest_messages", "quiet_hours", "rules"]
 
@@ -14,10 +14,7 @@ def channels(user: User) -> QuerySet[Channel]:
 
 
 def find_channel(user: User, channel_id: int) -> Channel:
-    channel = channels(user).filter(pk=channel_id).first()
-    if channel is None:
-        raise NotFound("Channel not found: look it up in the list.")
-    return channel
+    return existing(channels(user).filter(pk=channel_id).first(), "channel")
 
 
 def rules(user: User) -> QuerySet[AlertRule]:

@@ -14,7 +14,7 @@ The message is one sentence that says what to do. Pages, the API and commands sh
 import errno
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 __all__ = [
     "FULL",
@@ -25,9 +25,13 @@ __all__ = [
     "TooMany",
     "Unavailable",
     "UserError",
+    "existing",
     "field_error",
     "if_full",
+    "name_taken",
 ]
+
+Row = TypeVar("Row")
 
 #: Numbers of errors of a full disk, or of a user's part of it.
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -97,3 +101,16 @@ def if_full(error: OSError) -> DiskFull | None:
 def field_error(name: str, sentence: str, *, code: str | None = None) -> UserError:
     """Return an error about one field."""
     return UserError(sentence, code=code, fields={name: [sentence]})
+
+
+def existing(row: Row | None, what: str) -> Row:
+    """Return the row. Raises NotFound for None. what: such as "study 12"."""
+    if row is None:
+        raise NotFound(f"{what[:1].upper()}{what[1:]} not found: look it up in the list.")
+    return row
+
+
+def name_taken(what: str, name: str) -> Conflict:
+    """Return the error for a name that another row has. what: such as "Environment"."""
+    sentence = f"{what} “{name}” already exists: choose another name."
+    return Conflict(sentence, code="name_taken", fields={"name": [sentence]})

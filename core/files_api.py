@@ -139,7 +139,7 @@ class UploadDetail(GenericAPIView[Upload]):
             raise field_error("offset", f"Send the byte offset of the piece in the header {_OFFSET}.")
         content: Any = request.data
         if not hasattr(content, "read"):
-            raise field_error("offset", "The piece is empty: send bytes of the file.")
+            raise field_error("offset", uploads.EMPTY_PIECE)
         uploads.append(row, offset, content)
         return Response(UploadOutput(row).data)
 

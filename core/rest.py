@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
@@ -21,13 +21,14 @@ from rest_framework.response import Response
 from rest_framework.utils.urls import remove_query_param, replace_query_param
 
 from core.constraints import conflict_behind
-from core.errors import NotFound, TooMany, UserError, field_error
+from core.errors import TooMany, UserError, existing, field_error
 from core.keyset import AFTER, BEFORE, KeysetPage, Order, keyset_page
 from core.live import without_nan
 from core.text import by_reference, whole
 
 __all__ = [
     "PARSERS_WITH_FILES",
+    "REFUSALS",
     "ByReference",
     "ErrorSerializer",
     "Filters",
@@ -41,17 +42,16 @@ __all__ = [
     "StrictJSONRenderer",
     "StrictSerializer",
     "error_response",
-    "found",
     "keyset_answer",
     "page_size_of",
     "signed_in",
     "validated",
 ]
 
-Row = TypeVar("Row")
 logger = logging.getLogger(__name__)
 
-_SENTENCES = {
+#: Code of a refusal -> its sentence.
+REFUSALS = {
     "not_authenticated": "Log in, or send a token, to use the API.",
     "not_found": "There is nothing at this address: check the path and the id.",
     "method_not_allowed": "The address does not support this method: see /api/v1/schema/.",
@@ -233,14 +233,7 @@ class ByReference:
 
     def get_object(self: Any) -> Any:
         """Return the row of the view's queryset that the address names by id or name."""
-        return found(by_reference(self.get_queryset(), self.kwargs["reference"]), self.what)
-
-
-def found(row: Row | None, what: str) -> Row:
-    """Return the row. Raises NotFound for None."""
-    if row is None:
-        raise NotFound(f"{what[:1].upper()}{what[1:]} not found: look it up in the list.")
-    return row
+        return existing(by_reference(self.get_queryset(), self.kwargs["reference"]), self.what)
 
 
 def error_response(error: Exception, context: dict[str, Any]) -> Response | None:
@@ -286,7 +279,7 @@ def _body(error: exceptions.APIException) -> dict[str, Any]:
         return {"error": sentence, "code": "invalid", "fields": fields}
     codes = error.get_codes()
     code = codes if isinstance(codes, str) else error.default_code
-    return {"error": _SENTENCES.get(code, str(error.detail)), "code": code, "fields": {}}
+    return {"error": REFUSALS.get(code, str(error.detail)), "code": code, "fields": {}}
 
 
 def _fields(detail: Any) -> dict[str, list[str]]:

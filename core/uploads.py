@@ -26,6 +26,7 @@ from core.text import checked_name
 
 __all__ = [
     "CHUNK_BYTES",
+    "EMPTY_PIECE",
     "SUFFIXES",
     "WEIGHTS_SUFFIXES",
     "append",
@@ -44,6 +45,7 @@ __all__ = [
 CHUNK_BYTES = 4 * 1024**2
 _MAX_CHUNK_BYTES = 4 * CHUNK_BYTES
 _BUFFER = 256 * 1024
+EMPTY_PIECE = "The piece is empty: send bytes of the file."
 #: Suffixes of archives, and of files that some app accepts alone.
 SUFFIXES = (
     ".zip", ".tar.gz", ".tgz", ".tar",
@@ -176,6 +178,6 @@ def _copy(content: IO[bytes], file: IO[bytes], room: int, start: int) -> int:
             sentence = f"The server cannot store the piece ({error.strerror}): try again later."
             raise if_full(error) or Conflict(sentence) from error
     if not written:
-        raise field_error("offset", "The piece is empty: send bytes of the file.")
+        raise field_error("offset", EMPTY_PIECE)
     file.flush()
     return start + written

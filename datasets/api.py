@@ -16,10 +16,10 @@ from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.errors import NotFound, UserError
+from core.errors import NotFound, UserError, existing
 from core.files_api import SourceInput
 from core.folders import resolve_under
-from core.rest import PARSERS_WITH_FILES, ByReference, NamedPages, NumberedPages, found, signed_in, validated
+from core.rest import PARSERS_WITH_FILES, ByReference, NamedPages, NumberedPages, signed_in, validated
 from datasets import actions, queries
 from datasets.inspection.pictures import CONTENT_TYPES, image_type
 from datasets.models import Dataset, DatasetVersion
@@ -102,7 +102,7 @@ class DatasetView(ByReference, GenericAPIView[Dataset]):
     what = "dataset"
 
     def version(self, number: int) -> DatasetVersion:
-        return found(queries.find_version(self.get_object(), number), "version of this dataset")
+        return existing(queries.find_version(self.get_object(), number), "version of this dataset")
 
 
 class DatasetDetail(DatasetView, RetrieveAPIView[Dataset]):
@@ -119,7 +119,7 @@ class DatasetVersionList(ListAPIView[DatasetVersion]):
     pagination_class = NumberedPages
 
     def filter_queryset(self, queryset: Any) -> Any:
-        return queryset.filter(dataset=found(queries.find_dataset(self.kwargs["reference"]), "dataset"))
+        return queryset.filter(dataset=existing(queries.find_dataset(self.kwargs["reference"]), "dataset"))
 
 
 class DatasetVersionView(DatasetView):

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from core import uploads
 from core.dataclass_serializers import output_of
-from core.errors import field_error
+from core.errors import existing, field_error
 from core.file_sources import Source
 from core.files_api import SourceInput
 from core.rest import (
@@ -24,7 +24,6 @@ from core.rest import (
     ObjectField,
     ReferenceField,
     StrictSerializer,
-    found,
     signed_in,
     validated,
 )
@@ -361,7 +360,7 @@ class ModelView(ByReference, GenericAPIView[RegisteredModel]):
     def version(self, number: int | None) -> RegisteredModelVersion:
         """Return the version with this number; without a number, the newest."""
         rows = queries.versions(self.get_object())
-        return found(rows.first() if number is None else rows.filter(number=number).first(), "version")
+        return existing(rows.first() if number is None else rows.filter(number=number).first(), "version")
 
 
 class ModelDetail(ModelView, RetrieveAPIView[RegisteredModel]):
@@ -404,7 +403,7 @@ class ModelVersionList(ListAPIView[RegisteredModelVersion]):
     pagination_class = NumberedPages
 
     def filter_queryset(self, queryset: Any) -> Any:
-        return queryset.filter(model=found(queries.find_model(self.request.user, self.kwargs["reference"]), "model"))
+        return queryset.filter(model=existing(queries.find_model(self.request.user, self.kwargs["reference"]), "model"))
 
 
 class ModelChanges(ModelView):
@@ -442,7 +441,7 @@ def _registered(request: Request, registration: ModelRegistration) -> Response:
 
 
 def _files(folder: Path, name: str) -> Response:
-    shown = found(queries.shown_file(folder, name), "file") if name else None
+    shown = existing(queries.shown_file(folder, name), "file") if name else None
     answer = {"files": queries.code_files(folder), "text": shown.text if shown else None}
     return Response(FilesOutput(answer).data)
 

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.db.models import Count, Exists, OuterRef, QuerySet
 from django.utils import timezone
 
-from core.errors import NotFound
+from core.errors import existing
 from core.roles import Asking
 from core.visibility import readable
 from jobs.queries.jobs import visible_jobs
@@ -33,10 +33,7 @@ def own_reports(user: User) -> QuerySet[Report]:
 
 
 def find_report(user: Asking, report_id: int) -> Report:
-    report = reports(user).filter(pk=report_id).first()
-    if report is None:
-        raise NotFound(f"Report {report_id} not found: look it up in the list.")
-    return report
+    return existing(reports(user).filter(pk=report_id).first(), f"report {report_id}")
 
 
 def open_links(now: datetime) -> QuerySet[ShareLink]:

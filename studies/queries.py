@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from django.db.models import Case, Count, F, OuterRef, Q, QuerySet, Subquery, When
 
-from core.errors import NotFound
+from core.errors import existing
 from core.roles import Asking, is_cluster_admin
 from studies.models import Study, Trial
 
@@ -29,11 +29,8 @@ def studies(user: Asking) -> QuerySet[Study]:
 
 def find_study(user: Asking, study_id: int) -> Study:
     """Return the study. Raises NotFound if it does not exist, or the user may not see it."""
-    study = studies(user).filter(pk=study_id).first()
-    if study is None:
-        raise NotFound(f"Study {study_id} not found: look it up in the list.")
-    [found] = with_best([study])
-    return found
+    study = existing(studies(user).filter(pk=study_id).first(), f"study {study_id}")
+    return with_best([study])[0]
 
 
 def with_best(rows: Iterable[Study]) -> list[Study]:

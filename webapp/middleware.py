@@ -15,6 +15,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 from core.constraints import conflict_behind
 from core.errors import NotAllowed, TooMany, UserError, field_error
 from core.origins import is_own_origin
+from core.rest import REFUSALS
 from core.roles import SignedIn, refuse_what_viewers_send
 from core.scopes import SAFE_METHODS
 from core.text import LARGEST_ID, is_storable, shown_text
@@ -192,7 +193,7 @@ def _name_of(request: HttpRequest) -> str | None:
 def _without_log_in(request: HttpRequest) -> HttpResponseBase:
     """Refuse a program, and lead a browser to the log-in: from there to the page that it opened or sent a form from."""
     if request.path.startswith("/api/"):
-        return _unauthorized("Log in, or send a token, to use the API.")
+        return _unauthorized(REFUSALS["not_authenticated"])
     if wants_json(request):
         return _unauthorized("You are logged out: log in again.")
     after = None if request.method in SAFE_METHODS else form_page(request)

@@ -9,10 +9,11 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from accounts.authentication import LOCKED_OUT
 from core.errors import TooMany, UserError
 from core.live import current_seqs
 from core.pages import login_user
-from core.rest import error_response
+from core.rest import REFUSALS, error_response
 from core.roles import is_cluster_admin
 from insights.cluster_trace import WINDOWS, cluster_trace, first_window
 from insights.overview import cluster_page
@@ -126,7 +127,7 @@ def api_refused(error: Exception, context: dict[str, Any]) -> HttpResponseBase |
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    return _refusal(request, 404, "not_found", "There is nothing at this address: check the path and the id.")
+    return _refusal(request, 404, "not_found", REFUSALS["not_found"])
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
@@ -138,10 +139,9 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
 
 def locked_out(request: HttpRequest, response: object, credentials: object) -> HttpResponseBase:
     """The answer to the wrong password that was one too many, for django-axes."""
-    sentence = "Too many failed logins: wait a quarter of an hour."
     if request.path.startswith((*_FOR_WMLA, "/api/")):
-        return _refusal(request, 429, "throttled", sentence)
-    return HttpResponse(f"{sentence}\n", status=429, content_type="text/plain; charset=utf-8")
+        return _refusal(request, 429, "throttled", LOCKED_OUT)
+    return HttpResponse(f"{LOCKED_OUT}\n", status=429, content_type="text/plain; charset=utf-8")
 
 
 def _refusal(

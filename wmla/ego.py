@@ -12,7 +12,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.rest import found, signed_in
+from core.errors import existing
+from core.rest import signed_in
 from core.time import iso
 from jobs.queries.groups import visible_groups
 from wmla.answer_fields import Json, Many, Text, Texts, Whole
@@ -98,7 +99,7 @@ class ResourceGroupDetail(ConductorView):
     @extend_schema(responses=EgoGroupDetailOutput)
     def get(self, request: Request, resource_group: str) -> Response:
         """Return a resource group with its member hosts."""
-        group: ResourceGroup = found(find_resource_group(resource_group), "resource group")
+        group: ResourceGroup = existing(find_resource_group(resource_group), "resource group")
         every_host, held = list(Host.objects.filter(removed_at=None).order_by("name")), held_indexes()
         offered = offer_of(group).slots(every_host)
         row = {

@@ -38,8 +38,7 @@ _TRAINING = "Training"
 #: Fields of unsupported features -> advice.
 _UNSUPPORTED = {
     "wtfolder": "start a training with the weights of an earlier one by its wfinit",
-    "tfmainContent": "it belongs to TensorFlow, and models are PyTorch's here",
-    "distributeStrategy": "it belongs to TensorFlow, and models are PyTorch's here",
+    **dict.fromkeys(("tfmainContent", "distributeStrategy"), "it belongs to TensorFlow, and models are PyTorch's here"),
 }
 #: WMLA's hyperparameters -> our settings.
 _NAMES = {

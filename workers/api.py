@@ -13,8 +13,9 @@ from rest_framework.response import Response
 
 from accounts.authentication import address_of
 from core.dataclass_serializers import output_of
+from core.errors import existing
 from core.etags import seen_in, with_etag
-from core.rest import NamedPages, Pages, StrictSerializer, found, signed_in, validated
+from core.rest import NamedPages, Pages, StrictSerializer, signed_in, validated
 from core.roles import is_cluster_admin, require_cluster_admin
 from scheduling.snapshot import Share
 from workers import actions, queries
@@ -119,7 +120,7 @@ class _HostView(GenericAPIView[Host]):
     serializer_class = HostOutput
 
     def get_object(self) -> Any:
-        return found(queries.find_host(self.kwargs["reference"]), "host")
+        return existing(queries.find_host(self.kwargs["reference"]), "host")
 
 
 class HostDetail(_HostView, RetrieveAPIView[Host]):
@@ -163,7 +164,7 @@ class HostRestore(_HostAction):
     act = staticmethod(actions.restore_host)
 
     def get_object(self) -> Any:
-        return found(queries.find_removed_host(self.kwargs["reference"]), "removed host")
+        return existing(queries.find_removed_host(self.kwargs["reference"]), "removed host")
 
 
 class SlotList(ListAPIView[Slot]):
@@ -182,7 +183,7 @@ class SlotReturn(GenericAPIView[Slot]):
     @extend_schema(request=None, responses=SlotOutput)
     def post(self, request: Request, slot: int) -> Response:
         require_cluster_admin(request.user)
-        row = found(queries.slots().filter(pk=slot).first(), "slot")
+        row = existing(queries.slots().filter(pk=slot).first(), "slot")
         return_slot(row, signed_in(request))
         return Response(SlotOutput(queries.slots().get(pk=slot)).data)
 
@@ -266,7 +267,7 @@ class ResourceGroupDetail(RetrieveAPIView[ResourceGroup]):
         return self._response(self.get_object())
 
     def get_object(self) -> Any:
-        return found(queries.find_resource_group(self.kwargs["reference"]), "resource group")
+        return existing(queries.find_resource_group(self.kwargs["reference"]), "resource group")
 
     @extend_schema(request=ResourceGroupChange, responses=ResourceGroupOutput)
     def patch(self, request: Request, reference: str) -> Response:
@@ -280,7 +281,7 @@ class ResourceGroupDetail(RetrieveAPIView[ResourceGroup]):
         others = {name: value for name, value in actions.changeable_values(read).items() if name not in request.data}
         seen = replace(seen_in(request), before=others)
         actions.change_resource_group(group, replace(read, **given.validated_data), signed_in(request), seen=seen)
-        return self._response(found(queries.find_resource_group(group.pk), "resource group"))
+        return self._response(existing(queries.find_resource_group(group.pk), "resource group"))
 
     def _response(self, group: ResourceGroup) -> Response:
         values = actions.changeable_values(actions.spec_of(group))

@@ -14,7 +14,7 @@ from tidepool.requirement_files import LOCK_FILE, PROJECT_FILES
 from core.audit.authors import authors_of
 from core.audit.entries import audit
 from core.edits import UNSEEN, Seen
-from core.errors import Conflict, NotFound
+from core.errors import existing, name_taken
 from core.roles import require_cluster_admin
 from core.text import by_reference, is_storable
 from jobs.actions.project_files import lines_of_project
@@ -77,7 +77,7 @@ def create_environment(spec: EnvironmentSpec, actor: User) -> NamedEnvironment:
             with transaction.atomic():
                 row = NamedEnvironment.objects.create(**checked.columns)
         except IntegrityError:
-            raise _taken(spec.name) from None
+            raise name_taken("Environment", spec.name) from None
         _link(row, checked)
         audit(actor, "created", **_about(row), after=environment_values(row))
     return row
@@ -100,7 +100,7 @@ def change_environment(
         with transaction.atomic():
             row.save(update_fields=[*checked.columns, "changed_at"])
     except IntegrityError:
-        raise _taken(spec.name) from None
+        raise name_taken("Environment", spec.name) from None
     _link(row, checked)
     audit(actor, "changed", **_about(row), before=before, after=environment_values(row))
     return row
@@ -238,16 +238,9 @@ def _found_groups(problems: Problems, field: str, names: Iterable[str]) -> list[
     return found
 
 
-def _taken(name: str) -> Conflict:
-    sentence = f"Environment “{name}” already exists: choose another name."
-    return Conflict(sentence, code="name_taken", fields={"name": [sentence]})
-
-
 def _lock(environment_id: int) -> NamedEnvironment:
     row = NamedEnvironment.objects.select_for_update().filter(pk=environment_id).first()
-    if row is None:
-        raise NotFound(f"Environment {environment_id} not found: look it up in the list.")
-    return row
+    return existing(row, f"environment {environment_id}")
 
 
 def _link(row: NamedEnvironment, checked: _Checked) -> None:

@@ -10,7 +10,7 @@ from django.db import IntegrityError, models, transaction
 from core.audit.authors import authors_of
 from core.audit.entries import audit
 from core.edits import UNSEEN, Author, Seen
-from core.errors import Conflict, NotAllowed, NotFound
+from core.errors import Conflict, NotAllowed, existing, name_taken
 from core.live import publish
 from core.registered_rows import in_words, kept_if_used
 from core.roles import require_cluster_admin
@@ -19,7 +19,7 @@ from jobs.control.dispatch import wake_scheduler
 from jobs.gpu_weights import as_text, weights_of
 from jobs.models import InstanceGroup
 from jobs.queries.group_terms import LINKS, TERMS, Term, changed_terms, terms_of
-from jobs.queries.groups import changeable_terms, deployment
+from jobs.queries.groups import deployment, required_terms
 from jobs.topics import GROUPS
 from jobs.words import trainings
 from workers.models import ResourceGroup
@@ -144,8 +144,7 @@ def create_instance_group(spec: InstanceGroupSpec, actor: User | str, *, start: 
                 template = preset.name if preset else ""
                 group = InstanceGroup.objects.create(name=name, state=state, template=template, **columns)
         except IntegrityError:
-            sentence = f"Instance group “{name}” already exists: choose another name."
-            raise Conflict(sentence, code="name_taken", fields={"name": [sentence]}) from None
+            raise name_taken("Instance group", name) from None
         for link, users in links.items():
             getattr(group, link).set(users)
         audit(actor, "created", **_about(group), after={**terms_of(group), "state": group.state})
@@ -222,9 +221,7 @@ def check_change(
 
 
 def _refuse_foreign_terms(group: InstanceGroup, given: Mapping[str, Any], actor: User) -> None:
-    allowed = changeable_terms(actor, group)
-    if not allowed:
-        raise NotAllowed(f"Only administrators of {group.name} and of the cluster may change it: ask one.")
+    allowed = required_terms(actor, group)
     foreign = [term for term in TERMS if term.column in given and term.column not in allowed]
     if foreign:
         sentence = "Only an administrator of the cluster may change this: ask one."
@@ -303,10 +300,7 @@ def _change_state(group: InstanceGroup, new: InstanceGroup.State, actor: User, v
 
 def _lock(group_id: int) -> InstanceGroup:
     groups = InstanceGroup.objects.select_related("resource_group").select_for_update(of=("self",))
-    group = groups.filter(pk=group_id).first()
-    if group is None:
-        raise NotFound(f"Instance group {group_id} not found: look it up in the list.")
-    return group
+    return existing(groups.filter(pk=group_id).first(), f"instance group {group_id}")
 
 
 def _about(group: InstanceGroup) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from rest_framework.generics import GenericAPIView, ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.rest import Filters, Pages, StrictSerializer, found, keyset_answer, page_size_of, signed_in, validated
+from core.errors import existing
+from core.rest import Filters, Pages, StrictSerializer, keyset_answer, page_size_of, signed_in, validated
 from jobs.actions.checkpoints import change_kept
 from jobs.actions.model_versions import make_version
 from jobs.api.serializers import CheckpointOutput
@@ -75,7 +76,7 @@ class JobCheckpoint(JobView):
     def patch(self, request: Request, job: int, checkpoint: int) -> Response:
         """Keep it for good, or let it go with the oldest ones."""
         kept = validated(KeptInput, request.data)["kept"]
-        row = found(Checkpoint.objects.filter(job=self.get_object(), pk=checkpoint).first(), "checkpoint")
+        row = existing(Checkpoint.objects.filter(job=self.get_object(), pk=checkpoint).first(), "checkpoint")
         now = change_kept(row, kept, signed_in(request).get_username())
         return Response(CheckpointOutput(now).data) if now else Response(status=204)
 
@@ -102,5 +103,5 @@ class JobCheckpointVersion(JobView):
     def post(self, request: Request, job: int, checkpoint: int) -> Response:
         """Make a version of a model of it: the training's code and parameters, and this checkpoint's weights."""
         name = validated(VersionInput, request.data)["name"]
-        row = found(Checkpoint.objects.filter(job=self.get_object(), pk=checkpoint).first(), "checkpoint")
+        row = existing(Checkpoint.objects.filter(job=self.get_object(), pk=checkpoint).first(), "checkpoint")
         return Response(TrainedVersionOutput(make_version(row, signed_in(request), name)).data, status=201)

@@ -10,7 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.downloads import STORED_FILE, stored_file_response
-from core.rest import ListPages, found, validated
+from core.errors import existing
+from core.rest import ListPages, validated
 from jobs.api.views import JobView
 from jobs.files.result_files import code_files, open_result, result_files, shown_code
 from models_registry.api import FilesOutput
@@ -60,5 +61,5 @@ class JobCode(JobView):
     def get(self, request: Request, job: int) -> Response:
         """List the submitted files as the ranks see them now, with the text of one."""
         row, name = self.get_object(), validated(CodeQuery, request.query_params)["file"]
-        text = found(shown_code(row, name), "file").text if name else None
+        text = existing(shown_code(row, name), "file").text if name else None
         return Response(FilesOutput({"files": code_files(row), "text": text}).data)

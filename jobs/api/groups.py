@@ -11,9 +11,9 @@ from rest_framework.generics import GenericAPIView, ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.errors import field_error
+from core.errors import existing, field_error
 from core.etags import seen_in, with_etag
-from core.rest import NamedPages, ObjectField, ReferenceField, StrictSerializer, found, signed_in, validated
+from core.rest import NamedPages, ObjectField, ReferenceField, StrictSerializer, signed_in, validated
 from core.roles import require_cluster_admin
 from jobs.actions import groups as actions
 from jobs.models import InstanceGroup
@@ -169,7 +169,7 @@ class InstanceGroupStop(InstanceGroupCommand):
 
 
 def group_to_see(request: Request, reference: str) -> InstanceGroup:
-    group: InstanceGroup = found(find_visible_group(request.user, reference), "instance group")
+    group: InstanceGroup = existing(find_visible_group(request.user, reference), "instance group")
     return group
 
 

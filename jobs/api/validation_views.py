@@ -9,7 +9,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.dataclass_serializers import output_of
-from core.rest import Pages, ReferenceField, found, signed_in, validated
+from core.errors import existing
+from core.rest import Pages, ReferenceField, signed_in, validated
 from jobs import actions
 from jobs.files.validation_runs import ClassScore, class_scores
 from jobs.models import Job, Validation
@@ -112,7 +113,7 @@ class ModelValidations(ListAPIView[Validation]):
 
     def get_queryset(self) -> Any:
         return validations_of_model(
-            self.request.user, found(find_model(self.request.user, self.kwargs["reference"]), "model")
+            self.request.user, existing(find_model(self.request.user, self.kwargs["reference"]), "model")
         )
 
 
@@ -124,5 +125,5 @@ class ModelTrainings(ListAPIView[Job]):
     queryset = Job.objects.none()
 
     def get_queryset(self) -> Any:
-        model = found(find_model(self.request.user, self.kwargs["reference"]), "model")
+        model = existing(find_model(self.request.user, self.kwargs["reference"]), "model")
         return queries.visible_jobs(self.request.user).filter(model__model=model, validation=None)

@@ -12,13 +12,13 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
 from core.downloads import file_response
+from core.errors import existing
 from core.etags import seen_in, with_etag
 from core.rest import (
     PARSERS_WITH_FILES,
     Filters,
     ListPages,
     Pages,
-    found,
     keyset_answer,
     page_size_of,
     signed_in,
@@ -276,5 +276,5 @@ class JobCheckpointDownload(JobView):
     def get(self, request: Request, job: int, checkpoint: int) -> StreamingHttpResponse:
         """Return a checkpoint as a zip file: safetensors, and JSON with its sha256."""
         row = self.get_object()
-        point = found(Checkpoint.objects.filter(job=row, pk=checkpoint).first(), "checkpoint")
+        point = existing(Checkpoint.objects.filter(job=row, pk=checkpoint).first(), "checkpoint")
         return file_response(request, checkpoint_chunks(point), f"job-{row.pk}-step-{point.step}.zip")

@@ -27,7 +27,7 @@ from tidepool.protocol import CheckpointPublished, Restored
 
 from core.errors import Conflict
 from jobs.control.transition import Why, change, lock_job, record
-from jobs.files.job_folder import KEPT, JobFolder, job_folder, link_checkpoint
+from jobs.files.job_folder import CHECKPOINT_GONE, KEPT, JobFolder, job_folder, link_checkpoint
 from jobs.messages import message
 from jobs.models import Checkpoint, InstanceGroup, Job, Rank
 from jobs.states import WAITING, JobState, RankState, Reason
@@ -127,7 +127,7 @@ def keep(job: Job, checkpoint: Checkpoint) -> None:
         link_checkpoint(top, checkpoint.path, target)
     except OSError as error:
         shutil.rmtree(target, ignore_errors=True)
-        raise Conflict("The files of this checkpoint no longer exist: a newer one has replaced it.") from error
+        raise Conflict(CHECKPOINT_GONE) from error
     Checkpoint.objects.filter(pk=checkpoint.pk).update(kept=True, path=name)
 
 

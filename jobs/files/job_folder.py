@@ -24,6 +24,7 @@ from jobs.models import Job
 
 __all__ = [
     "CHECKPOINT_FILES",
+    "CHECKPOINT_GONE",
     "INITIAL",
     "KEPT",
     "PUBLISHED",
@@ -44,6 +45,7 @@ _CODE = "_submitted_code"
 INITIAL = "initial"
 #: Folder below a job's folder with the checkpoints that users keep.
 KEPT = "kept"
+CHECKPOINT_GONE = "The files of this checkpoint no longer exist: a newer one has replaced it."
 CHECKPOINT_FILES = ("state.safetensors", "state.json")
 #: Folder of trained weights below an attempt's folder: WMLA's `--train_dir`.
 TRAIN_DIR = "model/train"

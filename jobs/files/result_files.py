@@ -17,7 +17,7 @@ from tidepool.safe_open import open_below, open_regular
 
 from core.errors import NotFound
 from core.sized_zip import SizedZip, ZipEntry, ZipSink
-from jobs.files.job_folder import job_folder
+from jobs.files.job_folder import CHECKPOINT_GONE, job_folder
 from jobs.models import Checkpoint, Job
 from models_registry import queries as registry
 from models_registry.queries import CodeFile, Shown
@@ -115,7 +115,7 @@ def _has(names: _Names, name: str) -> bool:
 def checkpoint_chunks(checkpoint: Checkpoint) -> Iterator[bytes]:
     path = job_folder(checkpoint.job).path / checkpoint.path
     if not path.is_dir():
-        raise NotFound("The files of this checkpoint no longer exist: a newer one has replaced it.")
+        raise NotFound(CHECKPOINT_GONE)
     return _zipped([_Source(path.parent, (path.name,))])
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from django.db.models import Count, Q, QuerySet
 
-from core.errors import NotFound
+from core.errors import NotAllowed, existing
 from core.roles import Asking, is_cluster_admin, may_change
 from core.text import by_reference, plural
 from jobs.models import InstanceGroup, Job, SlotClaim
@@ -29,6 +29,7 @@ __all__ = [
     "get_visible_group",
     "groups_now",
     "newest_jobs",
+    "required_terms",
     "usable_groups",
     "visible_groups",
 ]
@@ -119,10 +120,7 @@ def find_visible_group(user: Asking, reference: int | str) -> InstanceGroup | No
 
 
 def get_visible_group(user: Asking, group_id: int) -> InstanceGroup:
-    group = visible_groups(user).filter(pk=group_id).first()
-    if group is None:
-        raise NotFound(f"Instance group {group_id} not found: look it up in the list.")
-    return group
+    return existing(visible_groups(user).filter(pk=group_id).first(), f"instance group {group_id}")
 
 
 def changeable_terms(user: Asking, group: InstanceGroup | None = None) -> frozenset[str]:
@@ -132,6 +130,14 @@ def changeable_terms(user: Asking, group: InstanceGroup | None = None) -> frozen
     if group is None or user not in group.admins.all() or not may_change(user):
         return frozenset()
     return OF_GROUP_ADMINS
+
+
+def required_terms(user: Asking, group: InstanceGroup) -> frozenset[str]:
+    """Return the terms of this group that the user may set. Raises NotAllowed if there are none."""
+    terms = changeable_terms(user, group)
+    if not terms:
+        raise NotAllowed(f"Only administrators of {group.name} and of the cluster may change it: ask one.")
+    return terms
 
 
 def groups_now(groups: Iterable[InstanceGroup]) -> list[GroupNow]:

@@ -21,7 +21,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from core.edit_forms import ShownClash, opened_data, reopened_data, show_conflict
 from core.edits import UNSEEN, EditConflict, Seen, merge
-from core.errors import NotAllowed, UserError
+from core.errors import UserError
 from core.pages import Undo, login_user, misfits, say, show_error
 from core.roles import require_cluster_admin
 from core.time import exact_time
@@ -42,7 +42,7 @@ from jobs.actions.groups import (
 from jobs.models import InstanceGroup
 from jobs.queries.group_parameters import PARAMETERS, Given, ParameterError, read_lines
 from jobs.queries.group_terms import LINKS, TERMS, Term, in_words, terms_of
-from jobs.queries.groups import changeable_terms
+from jobs.queries.groups import changeable_terms, required_terms
 from workers.models import ResourceGroup
 
 __all__ = ["group_change", "group_change_preview", "group_new", "group_undo", "read_parameters"]
@@ -278,10 +278,7 @@ def _created(request: HttpRequest, form: GroupForm, preset: Preset) -> InstanceG
 
 
 def _change_form(request: HttpRequest, group: InstanceGroup, data: Any) -> GroupForm:
-    changeable = changeable_terms(request.user, group)
-    if not changeable:
-        raise NotAllowed(f"Only administrators of {group.name} and of the cluster may change it: ask one.")
-    return _form_of(data, changeable, terms_of(group))
+    return _form_of(data, required_terms(request.user, group), terms_of(group))
 
 
 def _form_of(data: Any, changeable: Collection[str], terms: Mapping[str, Any]) -> GroupForm:

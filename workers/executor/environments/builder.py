@@ -53,7 +53,7 @@ from workers.executor.environments.requirements import (
     package_in,
 )
 
-__all__ = ["BuildError", "Built", "Unsolvable", "build", "built_at"]
+__all__ = ["NOT_WANTED", "BuildError", "Built", "Unsolvable", "build", "built_at"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +67,8 @@ _USUAL: Final = ("cpython", "default")
 _HEADLINE_LINES: Final = 6
 _TAIL_BYTES: Final = 16 * 1024
 _NO_SOLUTION: Final = "No solution found"
+#: Reason why a build is given up.
+NOT_WANTED: Final = "no training waits for the environment any longer"
 
 
 class BuildError(Exception):
@@ -411,9 +413,7 @@ class _Build:
                     procfs.kill(each, signal.SIGKILL)
                 process.wait()
                 raise BuildError(
-                    f"the build took longer than {_LONGEST_SECONDS / 60:.0f} minutes"
-                    if is_late
-                    else "no training waits for the environment any longer"
+                    f"the build took longer than {_LONGEST_SECONDS / 60:.0f} minutes" if is_late else NOT_WANTED
                 )
 
 

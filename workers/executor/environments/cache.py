@@ -19,7 +19,7 @@ from typing import Final
 from tidepool.backoff import Interval
 from uv import find_uv_bin
 
-from workers.executor.environments.builder import BuildError, Unsolvable, build, built_at
+from workers.executor.environments.builder import NOT_WANTED, BuildError, Unsolvable, build, built_at
 from workers.executor.environments.disk import size_on_disk
 from workers.executor.environments.given import FolderError, Folders
 from workers.executor.environments.requirements import Wanted, digest_of, installed, wanted_of
@@ -192,7 +192,7 @@ class Environments:
                     output.write("Waiting for another training on this host that installs the same packages.\n")
             while not _locked(lock.fileno()):
                 if not self._is_wanted(who):
-                    raise BuildError("no training waits for the environment any longer")
+                    raise BuildError(NOT_WANTED)
                 time.sleep(_LOCK_SECONDS)
             agreed = self._agreed / f"{folder.name}.txt" if self._agreed is not None else None
             if is_fresh and str(folder) not in self._used(besides=who):
