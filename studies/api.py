@@ -15,10 +15,9 @@ from core.dataclass_serializers import output_of
 from core.downloads import Cell, csv_chunks, file_response
 from core.errors import NotFound
 from core.keyset import Order
-from core.rest import ObjectField, Pages, ReferenceField, StrictSerializer, signed_in, validated
+from core.rest import ObjectField, Pages, StrictSerializer, signed_in, validated
 from core.text import whole
-from jobs.api.provenance import SourceInput
-from jobs.api.serializers import TagsField, option_fields
+from jobs.api.serializers import SubmissionInput, TagsField, option_fields
 from studies import actions
 from studies.models import MAX_TRIALS, NNI, Study, Trial
 from studies.preview import StudyPreview, preview
@@ -53,16 +52,7 @@ _SPACE = (
 )
 
 
-class StudyInput(StrictSerializer):
-    name = serializers.CharField(max_length=10_000, trim_whitespace=False)
-    model = ReferenceField()
-    model_version = serializers.IntegerField(
-        default=None, allow_null=True, help_text="Version number; absent: the newest."
-    )
-    dataset = ReferenceField(default=None, allow_null=True, help_text="Leave it out if the script reads no dataset.")
-    instance_group = ReferenceField(
-        default=None, allow_null=True, help_text="Absent: the only group that you may submit to."
-    )
+class StudyInput(SubmissionInput):
     space = ObjectField(help_text=_SPACE)
     metric = serializers.CharField(max_length=1000, help_text="A metric that the script reports, such as accuracy.")
     goal = serializers.ChoiceField(Study.Goal.choices, default=Study.Goal.MINIMIZE)
@@ -90,10 +80,6 @@ class StudyInput(StrictSerializer):
         default="",
         allow_blank=True,
         help_text="nni: the script asks the module `nni` for its values, and gets none as arguments.",
-    )
-
-    source = SourceInput(  # type: ignore[assignment]
-        default=None, allow_null=True, help_text="Where the code comes from; the provenance of each training shows it."
     )
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:

@@ -10,11 +10,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.errors import field_error
-from core.rest import ReferenceField, StrictJSONParser, StrictSerializer, signed_in, validated
+from core.rest import ReferenceField, StrictJSONParser, signed_in, validated
 from jobs.actions.adaptdl import MANIFEST_CHARACTERS, Manifest, read_manifest, submit_manifest
 from jobs.actions.idempotency import HEADER, once
-from jobs.api.provenance import SourceInput
-from jobs.api.serializers import JobInLine
+from jobs.api.serializers import JobInLine, SubmissionInput
 from jobs.api.views import IDEMPOTENCY_KEY, sent_again, without_source
 from jobs.models import Job
 from jobs.queries.queue_position import with_places
@@ -35,15 +34,11 @@ class ManifestParser(BaseParser):
         return {**parser_context["request"].query_params.dict(), "manifest": manifest}
 
 
-class ManifestInput(StrictSerializer):
+class ManifestInput(SubmissionInput):
     manifest = serializers.CharField(
         max_length=MANIFEST_CHARACTERS, trim_whitespace=False, help_text="An AdaptDLJob in YAML."
     )
     model = ReferenceField(help_text="The model whose code it runs: images are not used.")
-    model_version = serializers.IntegerField(
-        default=None, allow_null=True, help_text="Version number; absent: the newest."
-    )
-    dataset = ReferenceField(default=None, allow_null=True, help_text="Leave it out if the script reads no dataset.")
     instance_group = ReferenceField()
     name = serializers.CharField(
         default="", allow_blank=True, max_length=255, help_text="Name of the training; default: the manifest's."
@@ -53,9 +48,6 @@ class ManifestInput(StrictSerializer):
         default=None, allow_null=True, max_length=1000,
         help_text="Words of the script instead of the container's `args`.",
     )  # fmt: skip
-    source = SourceInput(  # type: ignore[assignment]
-        default=None, allow_null=True, help_text="Where the code comes from; the training's provenance shows it."
-    )
 
 
 def manifest_of(given: dict[str, Any]) -> Manifest:

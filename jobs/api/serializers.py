@@ -22,6 +22,8 @@ __all__ = [
     "JobInput",
     "MetricOutput",
     "MetricQuery",
+    "SubmissionInput",
+    "TagsField",
     "option_fields",
 ]
 
@@ -90,8 +92,8 @@ class TagsField(serializers.ListField):
         super().__init__(max_length=MOST_TAGS, default=list, **options)
 
 
-class JobInput(StrictSerializer):
-    """A submission; the action checks its fields together and reports all errors at once."""
+class SubmissionInput(StrictSerializer):
+    """Fields of everything that submits trainings."""
 
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
     model = ReferenceField()
@@ -102,6 +104,14 @@ class JobInput(StrictSerializer):
     instance_group = ReferenceField(
         default=None, allow_null=True, help_text="Absent: the only group that you may submit to."
     )
+    source = SourceInput(  # type: ignore[assignment]
+        default=None, allow_null=True, help_text="Where the code comes from; the training's provenance shows it."
+    )
+
+
+class JobInput(SubmissionInput):
+    """A submission; the action checks its fields together and reports all errors at once."""
+
     parameters = ObjectField(default=dict, help_text="Arguments passed to the script as `--name value`.")
     arguments = serializers.ListField(
         child=serializers.CharField(allow_blank=True, trim_whitespace=False),
@@ -125,10 +135,6 @@ class JobInput(StrictSerializer):
     skip_unusable_requirements = serializers.BooleanField(
         default=False,
         help_text="Go on without the lines of the requirements that cannot be used; an event of the job names them.",
-    )
-
-    source = SourceInput(  # type: ignore[assignment]
-        default=None, allow_null=True, help_text="Where the code comes from; the training's provenance shows it."
     )
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
