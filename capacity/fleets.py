@@ -19,7 +19,7 @@ from typing import Any
 
 from workers.executor.config import FLEET_NAME
 
-__all__ = ["Fleet", "FleetFile", "FleetsError", "read_fleets"]
+__all__ = ["Fleet", "FleetsError", "read_fleets"]
 
 _MOST_HOSTS = 1000
 _MOST_SLOTS = 64
@@ -73,15 +73,6 @@ class Fleet:
     start_seconds: float = 600.0
     #: Seconds after which the command is ended.
     timeout_seconds: float = 60.0
-
-
-@dataclass(frozen=True)
-class FleetFile:
-    """Fleets in the order of the file: the first one that can bring hosts is asked first."""
-
-    fleets: tuple[Fleet, ...] = ()
-    #: Why the file cannot be used; "": it can.
-    problem: str = ""
 
 
 def read_fleets(file: Path) -> tuple[Fleet, ...]:

@@ -50,9 +50,8 @@ class BatchPlan(NamedTuple):
     batch: int
     micro_batch: int
     accumulation: int
-    #: Steps at the job's own batch size per second; in all and per GPU.
+    #: Steps at the job's own batch size per second.
     goodput: float
-    goodput_per_gpu: float
 
 
 class GroupPlan(NamedTuple):

@@ -44,7 +44,7 @@ from workers.queries import held_slots
 from workers.sick_slots import note_faults
 from workers.topics import CLUSTER
 
-__all__ = ["RETURNING", "note_problem", "reap_lost_hosts", "record_host", "record_hosts", "release_vacated"]
+__all__ = ["RETURNING", "note_problem", "reap_lost_hosts", "record_hosts", "release_vacated"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +58,6 @@ _LATE_SECONDS = 60.0
 _CLOCK_EVERY = timedelta(seconds=1)
 #: Longest delay of reports at which they tell the offset of a clock.
 _READABLE_DELAY = timedelta(seconds=2.5)
-
-
-def record_host(report: Report, now: datetime) -> Host | None:
-    """Store the host's report about itself, and create its slots. Returns None if no such host is enrolled."""
-    return record_hosts([report], now).get(report.host)
 
 
 def record_hosts(reports: Sequence[Report], now: datetime, repeating: Collection[str] = ()) -> dict[str, Host]:

@@ -225,7 +225,7 @@ def batch_of(job: JobView, shape: Shape, slots: int, ratios: Ratios = NO_RATIOS)
     bounds = bounds_on(profile, shape.kind)
     found = _best(profile.parameters[speed.base], bounds, profile.noise, size_on(shape.hosts, slots))
     goodput = found.goodput * speed.ratio
-    return BatchPlan(found.batch, found.micro_batch, found.accumulation, goodput, goodput / slots)
+    return BatchPlan(found.batch, found.micro_batch, found.accumulation, goodput)
 
 
 def speed_on_hosts(job: JobView, kind: str, slots: int, hosts: int, ratios: Ratios = NO_RATIOS) -> float:

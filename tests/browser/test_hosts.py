@@ -8,7 +8,7 @@ from django.utils import timezone
 from playwright.sync_api import BrowserContext, Page, expect
 from tidepool.protocol import DeviceReading, HostFacts, Report
 
-from jobs.control.hosts import record_host
+from jobs.control.hosts import record_hosts
 from jobs.control.lifecycle import release_claims
 from jobs.control.live_readings import LiveReadings
 from jobs.models import SlotClaim
@@ -56,7 +56,7 @@ def report(name: str, slots: int = 4, busy: float = 41.0, *, virtual: bool = Tru
         ranks=[],
         entries=[],
     )
-    record_host(taken, now)
+    record_hosts([taken], now)
     LiveReadings().send([taken])
 
 

@@ -7,7 +7,7 @@ from django.utils import timezone
 from tidepool.protocol import Report, from_json
 
 from jobs.control.dispatch import build_sync
-from jobs.control.hosts import record_host
+from jobs.control.hosts import record_hosts
 from tests.jobs.cluster import Cluster
 from workers import lateness
 from workers.models import GpuReading, Host
@@ -26,7 +26,7 @@ def take(
 ) -> Host:
     """A report that comes in at this second of ours, made when the host's executor had `at`."""
     values = cluster.hosts[NAME].report(at=at, boot=boot, clock=at if clock is None else clock)
-    record_host(from_json(Report, values), begin + timedelta(seconds=second))
+    record_hosts([from_json(Report, values)], begin + timedelta(seconds=second))
     return Host.objects.get(name=NAME)
 
 

@@ -17,7 +17,7 @@ from core.hub import frames, is_urgent
 from core.live import Event, merge
 from jobs import actions
 from jobs.control.generations import add_point
-from jobs.control.hosts import reap_lost_hosts, record_host
+from jobs.control.hosts import reap_lost_hosts, record_hosts
 from jobs.control.job_end import requeue_interrupted
 from jobs.control.lifecycle import open_claims, release_claims
 from jobs.control.transition import Why, change, lock_job
@@ -218,6 +218,6 @@ def test_readings_alone_leave_the_clusters_topic_alone(
     host.send()
     with django_capture_on_commit_callbacks(execute=True):
         now = timezone.now() + timedelta(seconds=5)
-        record_host(from_json(Report, host.report(at=now.timestamp())), now)
+        record_hosts([from_json(Report, host.report(at=now.timestamp()))], now)
 
     assert not [event for event in sent if event.topic == CLUSTER]
