@@ -5,7 +5,7 @@ A claim is made on a free slot, vacated by a desired state, and released once th
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from jobs.control.dispatch import send_sync, wake_scheduler
 from jobs.control.generations import add_point
 from jobs.control.transition import Why, change, publish_slots, record, transition
 from jobs.files.job_folder import job_folder
-from jobs.models import Job, SlotClaim
+from jobs.models import Checkpoint, Job, SlotClaim
 from jobs.states import TRAINING, JobState
 from workers.models import Host, Slot
 from workers.topics import CLUSTER
@@ -69,9 +69,7 @@ def start(
     now = timezone.now()
     claims = _claim_slots(job, slots, attempt)
     look_for_newer_checkpoints(job)
-    resumed = job.checkpoints.usable().first()
-    if resumed is None and job.starts_from == Job.StartsFrom.CHECKPOINT:
-        resumed = job.initial_checkpoint
+    resumed = _resumed_checkpoint(job)
     first_start = job.started_at is None
     # A plain script that resumes by itself continues its curves.
     continues = not job.elastic and resumed is None and not first_start and is_resumable(job)
@@ -84,30 +82,15 @@ def start(
         JobState.STARTING,
         why,
         attempt=attempt,
-        generation=0,
-        slots=0,
         target_slots=target,
         target_kind=kind,
         target_revision=job.run.target_revision + 1,
-        first_max_slots=job.run.first_max_slots or job.max_slots,
-        **led_by(job, claims[0].slot.host.name),
-        sealed=_all_know_handshake(),
-        started_at=job.started_at or now,
-        ends_at=None if job.max_seconds is None else now + timedelta(seconds=job.max_seconds),
-        warned=False,
         backfilled_for=backfilled_for,
         over_quota=over_quota,
         began_on=began_on,
-        growth_limit=None,
-        idle_warned_at=None,
-        idle_shrunk_at=None,
-        idle_kept_until=None,
-        idle_keeps=0,
-        step=resumed.step if resumed else 0,
-        epoch=resumed.epoch if resumed else 0,
-        error={},
-        progress=job.run.progress if job.elastic else None,
-        series=job.run.series if continues or resumed else {},
+        sealed=_all_know_handshake(),
+        **led_by(job, claims[0].slot.host.name),
+        **_initial_columns(job, now, resumed, continues=continues),
     )
     if not continues:
         # Points of the script's own output stay until the new attempt has passed them: it may continue by itself.
@@ -116,6 +99,36 @@ def start(
     if first_start:
         add_point(job, why, at=now, slots=0)
     raise_revisions(hosts_of(claims))
+
+
+def _resumed_checkpoint(job: Job) -> Checkpoint | None:
+    """Return the checkpoint from which the next attempt continues: its newest, else the submitted one."""
+    newest = job.checkpoints.usable().first()
+    if newest is None and job.starts_from == Job.StartsFrom.CHECKPOINT:
+        return job.initial_checkpoint
+    return newest
+
+
+def _initial_columns(job: Job, now: datetime, resumed: Checkpoint | None, *, continues: bool) -> dict[str, Any]:
+    """Return the columns that begin anew with each attempt. continues: the script goes on with its curves by itself."""
+    return {
+        "generation": 0,
+        "slots": 0,
+        "first_max_slots": job.run.first_max_slots or job.max_slots,
+        "started_at": job.started_at or now,
+        "ends_at": None if job.max_seconds is None else now + timedelta(seconds=job.max_seconds),
+        "warned": False,
+        "growth_limit": None,
+        "idle_warned_at": None,
+        "idle_shrunk_at": None,
+        "idle_kept_until": None,
+        "idle_keeps": 0,
+        "step": resumed.step if resumed else 0,
+        "epoch": resumed.epoch if resumed else 0,
+        "error": {},
+        "progress": job.run.progress if job.elastic else None,
+        "series": job.run.series if continues or resumed else {},
+    }
 
 
 def _all_know_handshake() -> bool:
