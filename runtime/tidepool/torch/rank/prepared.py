@@ -14,7 +14,7 @@ script from the top: passes that the others have completed yield nothing to it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -79,15 +79,10 @@ def prepare(
             )
         return _with_loaders(_prepared, objects)
     given = _given(objects)
-    registered = {f"{type(item).__name__}-{number}": item for number, item in enumerate(given.others)}
-    bare = [bare_model(model) for model in given.models]
-    own = Orders(), FurtherLoaders(), EpochVariables(bare), EpochWeights(bare)
-    ours: dict[str, Stateful] = dict(zip(_OWN_NAMES, own, strict=True))
     options = Options(
         effective_batch_size=given.loader.batch_size or 1,
         rank_batch_size=rank_batch_size,
         seed=seed,
-        registered={**registered, **ours},
         checkpoint_every=checkpoint_every,
         checkpoint_seconds=checkpoint_seconds,
         checkpoints_kept=checkpoints_kept,
@@ -95,14 +90,7 @@ def prepare(
         exactness=exactness,
         virtual_ranks=virtual_ranks,
     )
-    model = bare[0] if len(bare) == 1 else torch.nn.ModuleDict({str(place): one for place, one in enumerate(bare)})
-    named = named_optimizers(given.optimizers[0] if len(given.optimizers) == 1 else given.optimizers)
-    training_loop = TrainingLoop(model, named, options)
-    training_loop.total_epochs = None
-    prepared = PreparedTraining(training_loop, registered, *own, bare, DryRun(training_loop, given.models))
-    scalers = [] if given.scaler is None else [given.scaler]
-    adopt(prepared.script_loop, named, scalers, [*given.others, *given.models])
-    _prepared = prepared
+    _prepared = prepared = _training(given, options)
     rank_process.report_by(prepared.report)
     rank_process.at_success(prepared.finish)
     rank_process.at_error(prepared.script_loop.shares.explained)
@@ -137,6 +125,22 @@ def _given(objects: Sequence[Any]) -> _Given:
         raise Refusal(f"{type(wrong[0]).__name__} has no state_dict: it is nothing that a training could carry along")
     others += schedules_of(optimizers, others)
     return _Given(loader, models, optimizers, scalers[0] if scalers else None, others)
+
+
+def _training(given: _Given, options: Options) -> PreparedTraining:
+    """Return the training of these objects, and adopt the objects: their methods become those of a training."""
+    registered = {f"{type(item).__name__}-{number}": item for number, item in enumerate(given.others)}
+    bare = [bare_model(model) for model in given.models]
+    own = Orders(), FurtherLoaders(), EpochVariables(bare), EpochWeights(bare)
+    ours: dict[str, Stateful] = dict(zip(_OWN_NAMES, own, strict=True))
+    model = bare[0] if len(bare) == 1 else torch.nn.ModuleDict({str(place): one for place, one in enumerate(bare)})
+    named = named_optimizers(given.optimizers[0] if len(given.optimizers) == 1 else given.optimizers)
+    training_loop = TrainingLoop(model, named, replace(options, registered={**registered, **ours}))
+    training_loop.total_epochs = None
+    prepared = PreparedTraining(training_loop, registered, *own, bare, DryRun(training_loop, given.models))
+    scalers = [] if given.scaler is None else [given.scaler]
+    adopt(prepared.script_loop, named, scalers, [*given.others, *given.models])
+    return prepared
 
 
 def _with_loaders(prepared: PreparedTraining, objects: Sequence[Any]) -> Any:
