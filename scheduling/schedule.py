@@ -79,13 +79,13 @@ class CycleResult:
         return next(decision for decision, placed in self.groups if job in placed)
 
     def line(self, job: int) -> JobPlan:
-        """The job's line of the plan."""
+        """Return the job's line of the plan."""
         decision, placed = next(group for group in self.groups if job in group[1])
         reason = explain(decision, placed, self.others(decision), [job])[job]
         return self._line(decision, placed, job, self._counted(job, placed[job], reason))
 
     def reasons(self) -> dict[int, Explanation]:
-        """The reason for what each job of the snapshot gets."""
+        """Return the reason for what each job of the snapshot gets."""
         return {
             job: self._counted(job, placed[job], reason)
             for decision, placed in self.groups

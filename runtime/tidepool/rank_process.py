@@ -74,12 +74,12 @@ __all__ = [
     "run_rank",
 ]
 
-#: The bytes a rank sends to its shim: when the user's script begins, and when it could join the training.
+#: Bytes that a rank sends to its shim: the user's script begins, and the rank could join the training.
 RUNNING = b"R"
 READY = b"T"
-#: ... when a script without a session has formed a process group of torch.distributed.
+#: Byte of a script without a session that has formed a process group of torch.distributed.
 GROUPED = b"G"
-#: ... when the script has ended, and something of it still runs.
+#: Byte of a script that has ended and left a thread or process that still runs.
 LINGERS = b"L"
 
 #: Exceptions that left the script. They hold its frames: a DDP model in a frame that outlives its process group may
@@ -93,18 +93,18 @@ _explanations: list[Callable[[BaseException], BaseException | None]] = []
 _reporters: list[Callable[[Mapping[str, float]], None]] = []
 #: Mask of the rank's secrets, over what it records of its error.
 _masks: list[Mask] = []
-#: To the shim, in a rank.
+#: Socket to the shim; empty in processes that are no rank.
 _shim_sockets: list[socket.socket] = []
-#: Steps that are completed; None: no training has begun here.
+#: Number of completed steps; None: no training has begun here.
 _step: int | None = None
 #: Kind of GPU and samples of the largest micro-batch of the step under way, where the batch adapts.
 _micro_batch: tuple[str, int] | None = None
 #: The coordinator's answer whether this rank comes first, once the script has asked before its training.
 _named_first: list[bool] = []
-#: Rank in the present group, of a script with a session.
+#: Rank of this process in the group of its session; None: it has no session.
 _rank: int | None = None
 _RUNTIME_ROOT = Path(__file__).resolve().parents[1]
-#: Their frames are ours, too: they call a function or a cell that came in a training.
+#: Further files whose frames tracebacks leave out: they call a function or a cell that came with a training.
 _CALLERS = {CALLER, *(str(_RUNTIME_ROOT / "tidepool" / name) for name in ("function_runner.py", "notebook_cells.py"))}
 
 
@@ -260,7 +260,7 @@ def _report_group(shim_socket: socket.socket) -> None:
 
 
 def _enter_environment(environment: str) -> list[str]:
-    """Be a process of the virtual environment, as are those that it starts; return the folders of its packages."""
+    """Put this process, and those that it starts, into the virtual environment; return the folders of its packages."""
     put_first_on_path(Path(sys.executable).parent)
     if not environment:
         return []
@@ -329,7 +329,7 @@ def _script(context: RankContext) -> Path:
 
 
 def _run_script(context: RankContext) -> int:
-    """The exit code that `python script.py`, or `python -m package.script`, would have had."""
+    """Run the script; return the exit code that `python script.py`, or `python -m package.script`, would have had."""
     try:
         _run_to_its_end(context)
         code = 0
@@ -425,23 +425,23 @@ def _flush() -> None:
 
 
 def could_train() -> None:
-    """Tell the shim that this rank's script has come as far as the training; again without effect."""
+    """Tell the shim that this rank's script has come to its training. Further calls do nothing."""
     while _shim_sockets:
         _shim_sockets.pop().send(READY)
 
 
 def at_error(explain: Callable[[BaseException], BaseException | None]) -> None:
-    """Ask it about an error of the script: it returns another one, to be reported instead, or None."""
+    """Register a function that is called with an error of the script, and returns one to report instead, or None."""
     _explanations.append(explain)
 
 
 def at_success(call: Callable[[], None]) -> None:
-    """Call it when the script has ended without an error and is still needed."""
+    """Register a function that is called when the script has ended without an error and the rank is still needed."""
     _at_success.append(call)
 
 
 def report_by(call: Callable[[Mapping[str, float]], None]) -> None:
-    """Have `report` call it from now on."""
+    """Register the function that `report` calls, in place of an earlier one."""
     _reporters[:] = [call]
 
 
@@ -453,19 +453,19 @@ def report(values: Mapping[str, float]) -> bool:
 
 
 def note_micro_batch(kind: str, samples: int) -> None:
-    """Note the micro-batch of this rank, of a batch that adapts. The record of its end says so."""
+    """Remember the micro-batch of this rank, where the batch adapts, for the record of the rank's end."""
     global _micro_batch
     _micro_batch = kind, samples
 
 
 def note_step(step: int) -> None:
-    """`step` steps are completed: the record of this rank's end says so."""
+    """Remember the number of completed steps, for the record of this rank's end."""
     global _step
     _step = step
 
 
 def note_rank(rank: int) -> None:
-    """This process is so numbered in the group of its session."""
+    """Remember the rank of this process in the group of its session."""
     global _rank
     if rank == 0 and _named_first == [False]:
         sys.stderr.write(

@@ -44,9 +44,9 @@ class Reservation:
     job: int
     #: Number of slots that the job needs at once.
     slots: int
-    #: Unix seconds: when so many are there at the latest. None: nobody can say.
+    #: Latest time (Unix seconds) at which so many slots are free. None: unknown.
     at: float | None
-    #: Slots that are left then beside it.
+    #: Number of slots that are then left beside the reserved ones.
     beside: int
     #: Whether elastic jobs of unknown end keep so many slots that it could not start if all other jobs ended.
     waits_for_elastic: bool
@@ -110,8 +110,10 @@ def reserve(job: int, slots: int, committed: Iterable[Commitment], capacity: int
 def committed_slots(
     line: Sequence[Demand], given: Mapping[int, int], first: Demand, now: float
 ) -> Iterator[Commitment]:
-    """Return slots of the others that are given any: all that they ask for, before the first that waits,
-    for they grow before it starts."""
+    """Yield the slots of each other job that gets any, with the time at which it holds them at the latest.
+
+    Jobs ahead of the first waiting one count with all that they ask for, because they grow before it starts.
+    """
     is_before = True
     for demand in line:
         is_before = is_before and demand is not first

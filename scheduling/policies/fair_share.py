@@ -83,7 +83,7 @@ def ceilings_of(
 def floors_of(
     demands: Sequence[Demand], capacity: int, *, preemption: bool, now: float
 ) -> tuple[dict[int, int], Reservation | None]:
-    """The least that each job gets which takes part; the others wait, or are stopped for whom they give way to.
+    """Return the least that each participating job gets; the others wait, or are stopped for whom they give way to.
 
     Running jobs come first, then (priority, age). And the reservation of the first of those that wait and would fit.
     """

@@ -86,13 +86,13 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Bid:
-    """One job that takes part."""
+    """Bid of one job for slots."""
 
     id: int
     weight: float
-    #: p.
+    #: Power p of the utility.
     power: float
-    #: The least and the most that it may get.
+    #: Smallest and largest number of slots that it may get.
     floor: int
     most: int
     #: Number of slots that the job has; None: it starts.
@@ -181,7 +181,7 @@ class Division(NamedTuple):
 def bid_weight(
     aim: Aim, priority: int, gpu_seconds: float, remaining_seconds: float | None, *, several_kinds: bool = False
 ) -> tuple[float, float]:
-    """A job's weight and the power p of its utility."""
+    """Return a job's weight and the power p of its utility."""
     seconds = remaining_seconds if aim == "soon" and remaining_seconds is not None else gpu_seconds
     powers = _URGENCY_POWER_OF_KINDS if several_kinds else _URGENCY_POWER
     urgency = (_YOUNG_SECONDS + max(0.0, seconds)) ** powers[aim]
@@ -214,7 +214,7 @@ def finish_time_ratio(age: float, remaining_seconds: float, total_seconds: float
 
 
 def goodput_division(bids: Sequence[Bid], capacity: int) -> GoodputDivision:
-    """`bids` in the order in which they are served. Floors are given even where they do not fit: nobody is stopped."""
+    """Divide the slots. Jobs get their floors even where these do not fit: none is stopped. bids: in this order."""
     shares, gap, prices = greedy(bids, capacity - sum(bid.floor for bid in bids))
     price, value = prices.get("", 0.0), total_value(bids, shares)
     has = _what_they_have(bids, capacity)

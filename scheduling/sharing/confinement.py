@@ -124,7 +124,7 @@ def _confined(
     stopped: frozenset[int],
     kept: Counter[SlotClass],
 ) -> Pool:
-    """The group's pool, beside what is free or coming, with no more slots of any class than are allotted to it; what is
+    """Return the group's pool, beside what is free or coming, with no more slots of a class than it may have; what is
     held beyond that is to be left.
 
     `stopped`: see `Pool`. `kept`: slots that its jobs hold and keep.
@@ -141,7 +141,7 @@ def _confined(
 def _displaced(
     pool: Pool, excess: Counter[SlotClass], classes: SlotClasses | None, stopped: Set[int]
 ) -> dict[int, tuple[SlotRef, ...]]:
-    """Job -> which of its slots it shall leave: of elastic jobs first, and the newest ones of the lowest priority; then
+    """Return job -> the slots that it shall leave: of elastic jobs first, the newest of the lowest priority; then those
     of fixed size, which stop for it, the cheapest as in `policies.cheapest_first`."""
     found: dict[int, tuple[SlotRef, ...]] = {}
     if not excess:
@@ -167,7 +167,7 @@ def _displaced(
 def _needed(
     fixed: Mapping[int, Counter[SlotClass]], excess: Counter[SlotClass], held: Mapping[int, Refs]
 ) -> dict[int, Refs]:
-    """Jobs of fixed size that make room for `excess`, in this order, but for those without which there is room."""
+    """Return the fixed-size jobs that make room for `excess`, in this order, without those that are not needed."""
     chosen: list[int] = []
     left = Counter(excess)
     for job, counts in fixed.items():

@@ -84,9 +84,10 @@ class Decision:
 
 
 def decide(pool: Pool, room: int, *, beside_others: bool = False, held_back: frozenset[int] = frozenset()) -> Decision:
-    """`room`: how many slots in service the group's jobs may have together. `beside_others`: others want the rest.
+    """Divide the group's slots among its jobs.
 
-    `held_back`: jobs that wait in any case.
+    room: number of slots in service that the jobs may have together. beside_others: other groups want the rest.
+    held_back: jobs that wait in any case.
     """
     fixed = {job.id for job in pool.jobs if not job.elastic}
     pinned = {job for job in pool.away if job in fixed} - pool.displaced.keys()
@@ -155,7 +156,7 @@ def within_limit(pool: Pool, room: int, pinned: Set[int]) -> int:
 
 
 def _with_stopped(pool: Pool, line: Sequence[Demand], left: Sequence[Demand], stopped: Set[int]) -> Sequence[Demand]:
-    """`left`, and who is stopped, waiting in its place of the line: nobody behind it starts on what it waits for."""
+    """Return `left` with the stopped jobs waiting in their places: no job behind starts on what they wait for."""
     if not stopped:
         return left
     now = {demand.id: demand for demand in left}

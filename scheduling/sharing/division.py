@@ -37,7 +37,7 @@ WAITED_SECONDS = 300.0
 
 
 def divide(index: SlotIndex) -> dict[str, Decision]:
-    """The decision of each group of `index`, by name."""
+    """Return the decision of each group of `index`, by name."""
     decisions: dict[str, Decision] = {}
     for groups in sharing_groups(index.groups, index.sizes):
         if len(groups) == 1 and groups[0].limit is None:

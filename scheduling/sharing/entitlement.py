@@ -101,7 +101,7 @@ Parts = dict[str, Fraction]
 
 
 def deserved(claimants: Sequence[Claimant], sizes: Mapping[SlotClass, int], slot_flow: SlotFlow | None = None) -> Parts:
-    """The exact part of each, by name. `sizes`: slots of each class. `slot_flow`: of these, from another question.
+    """Return the exact part of each, by name. sizes: slots of each class. slot_flow: of these, from an earlier call.
 
     A group whose part would be less than its `least` has that, and the others share what it leaves.
     """
@@ -120,7 +120,7 @@ def in_whole_slots(
     sizes: Mapping[SlotClass, int],
     slot_flow: SlotFlow | None = None,
 ) -> dict[str, int]:
-    """`parts` in whole slots. `slot_flow`: see `deserved`."""
+    """Return `parts` rounded to whole slots. `slot_flow`: see `deserved`."""
     result, slot_flow = (
         {name: floor(part) for name, part in parts.items()},
         slot_flow or reachable_slots(claimants, sizes),
@@ -187,7 +187,7 @@ class _Rise:
         return max(Fraction(0), self.top - self.begins) if self.speed else Fraction(0)
 
     def at(self, time: Fraction | None) -> Fraction:
-        """`time`: None: at its end."""
+        """Return the level at this time; None: at the end."""
         return self.begins + (self.height if time is None else min(self.height, time * self.speed))
 
 
@@ -216,7 +216,7 @@ def _raised(rises: Sequence[_Rise], sizes: Mapping[SlotClass, int], slot_flow: S
 
 
 def _when_full(slots: int, rises: Iterable[_Rise]) -> Fraction | None:
-    """Return when they have used up so many. None: never."""
+    """Return the time at which they have used up that many slots. None: never."""
     room = Fraction(slots) - sum(rise.begins for rise in rises)
     climbs = [(rise.height / rise.speed, rise) for rise in rises if rise.height]
     speed = sum(rise.speed for _, rise in climbs)

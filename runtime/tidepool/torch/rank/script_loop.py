@@ -79,7 +79,7 @@ class ScriptLoop:
         self._step_called = False
         #: Gradients of the parameters when the sum under way began.
         self._accumulated: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
-        #: The script has told what the next loss is a mean over.
+        #: Whether the script has said what the next loss is a mean over.
         self._count: Weight | None = None
         #: True while a backward of the script is computed; and if the batch is computed in several pieces.
         self.is_back_propagating = self.has_pieces = False
@@ -226,7 +226,7 @@ class ScriptLoop:
                     )
 
     def _own_or_first(self, order: list[int], cursor: int) -> list[int]:
-        """Samples for a body whose gradients do not count: as many as a rank has of the batch at the cursor."""
+        """Return samples for a body whose gradients do not count: as many as a rank has of the batch at the cursor."""
         training_loop = self.training_loop
         chunk = training_loop.division.chunk(order, cursor)
         place = training_loop.position.step, training_loop.transitions.sharing
@@ -466,13 +466,13 @@ class ScriptLoop:
     # --- updates ---
 
     def add_optimizer(self, name: str, optimizer: torch.optim.Optimizer) -> None:
-        """Take along an optimizer that the script has made later."""
+        """Add an optimizer that the script has made later to the training."""
         self.training_loop.transitions.state.add_optimizer(name, optimizer)
         self.training_loop.update.guard(optimizer)
         self._undoes = self._undoes or len(self.training_loop.optimizers) > 1
 
     def name_of(self, optimizer: torch.optim.Optimizer) -> str:
-        """Raises KeyError for an optimizer that is no part of the training."""
+        """Return the name of the optimizer. Raises KeyError for one that is no part of the training."""
         every = self.training_loop.optimizers | self.training_loop.transitions.state.retired
         return {id(one): name for name, one in every.items()}[id(optimizer)]
 

@@ -187,7 +187,7 @@ class Session:
                         training_loop.advance(step, control, samples)
         finally:
             feed.close()
-            # Between epochs scripts may change parameters: to evaluate an average, say.
+            # Between epochs, scripts may change parameters, for example to evaluate an average.
             training_loop.transitions.settle()
 
     def report(self, **values: float) -> None:
@@ -228,7 +228,7 @@ class Session:
         """
 
         def rows() -> torch.Tensor:
-            """A row for each part of the dataset, float64, zeros for others' parts. The buffers stay as they are."""
+            """Return a float64 row for each part of the dataset, zeros for others' parts. Buffers do not change."""
             sums = torch.zeros(self.virtual_ranks or self.world_size, width, dtype=torch.float64)
             sharing = self._training_loop.transitions.sharing
             with torch.no_grad(), self._training_loop.generators.aside(), self._training_loop.buffers.kept():
@@ -245,7 +245,7 @@ class Session:
             return self._training_loop.summed(rows, "session.sum_over()")
 
     def from_first(self, values: Callable[[], Sequence[float]], *, width: int) -> list[float]:
-        """The `width` numbers that rank 0 computes, on all ranks.
+        """Return, on all ranks, the `width` numbers that rank 0 computes.
 
         `values` runs on rank 0 alone, and on its successor if it dies before all have them.
         """
@@ -261,14 +261,14 @@ class Session:
         return self._training_loop.summed(rows, "session.from_first()")
 
     def share_among(self, ranks: int | None) -> None:
-        """Let only so many ranks compute from the next step on; None: all. The others add zeros. Alike on all ranks."""
+        """Let only so many ranks compute from the next step on; None: all. The others add zeros. All ranks call it."""
         self._training_loop.transitions.most_sharing = ranks
 
     def to_device(self, value: Any) -> Any:
         return to_device(value, self.device)
 
     def save_weights(self, name: str) -> None:
-        """`<name>.pth` and `<name>_optimizer_state.pth` as results; for one rank to call, between epochs."""
+        """Write `<name>.pth` and `<name>_optimizer_state.pth` to the results. One rank calls it, between epochs."""
         self._training_loop.save_weights(name)
 
     def _validate(self, split: str) -> None:

@@ -27,17 +27,17 @@ from tidepool.torch.state.update import Update, learning_rates
 
 __all__ = ["LOSS", "RECORDED", "TOTAL", "Step", "StepParts"]
 
-#: Places of the control block before the metrics: flag, flag x generation, ranks with a name that is new, excess of
+#: Number of places of the control block before the metrics: flag, flag x generation, ranks with a new name, excess of
 #: counted items over samples, loss.
 _FIXED = 5
 _EXCESS, LOSS = 3, 4
 _METRICS = CONTROL_SIZE - _FIXED
 #: Places of the times of the step before.
 _TIMES = slice(CONTROL_SIZE - TIMES, CONTROL_SIZE)
-#: With more metrics than that the times of steps have no place.
+#: Largest number of metrics that leaves places for the times.
 _TIMED_METRICS = _METRICS - TIMES
 _NAME_BYTES = 64
-#: Beginning of the names of totals, which ride on the sum as metrics do and are none.
+#: Prefix of the names of totals, which are summed like metrics and are none.
 TOTAL = "total/"
 #: Names in each step's record, which no metric of a script can have.
 RECORDED = frozenset({*StepRecord.__struct_fields__, "loss", "samples_per_second"})
@@ -60,7 +60,7 @@ class StepParts:
 
 
 class Step:
-    """Iterate it for this rank's micro-batches and call `backward` once for each."""
+    """A step: iterate over it for this rank's micro-batches, and call `backward` once for each."""
 
     def __init__(
         self, shared: StepParts, feed: Feed, samples: list[int], parts: list[Part], device: torch.device
@@ -72,9 +72,9 @@ class Step:
         self._parts = parts
         #: The last part that has samples; parts without any may follow it.
         self._last_filled = max((place for place, part in enumerate(parts) if part.pieces), default=-1)
-        #: The micro-batch under way is this rank's last one of the step.
+        #: Whether the micro-batch under way is this rank's last one of the step.
         self.is_last = False
-        #: ... and no empty part follows it: its gradients may be sent as they come.
+        #: Whether, besides, no empty part follows it: its gradients may be sent as they come.
         self.ends_last_part = False
         #: Number of parts that have ended: all but the last one when the step is complete.
         self._ended = 0
@@ -88,9 +88,9 @@ class Step:
         shared.profiler.watch.start()
         #: Weight of the current micro-batch in the step; 0 once it has been back-propagated.
         self._weight = 0.0
-        #: The same for metrics, which may be logged before or after.
+        #: Weight of its metrics, which may be logged before or after that.
         self._share = 0.0
-        #: The current micro-batch stands in for one that has no samples after all.
+        #: Whether the current micro-batch stands in for one that has no samples after all.
         self._is_empty = False
         self._planned = 0
         #: Sum of the part's losses, each with its factor, in float32 at least; 0.0 before the first one.
@@ -104,7 +104,7 @@ class Step:
         self._named: set[str] = set()
         #: Sums of this part's metrics that have a place in the control block.
         self._logged: dict[str, torch.Tensor | float] = {}
-        #: ... and, over all of this rank's parts, of those that are logged for the first time.
+        #: Sums, over all of this rank's parts, of metrics that are logged for the first time.
         self._new: dict[str, torch.Tensor | float] = {}
         #: Times of the step before, from this one's sums: seconds for a micro-batch, added up over so many ranks.
         self.reported_times = (0.0, 0.0)

@@ -200,7 +200,7 @@ class TrainingLoop:
             self._agreement.want_by_time(now)
 
     def open(self, feed: Feed, order: list[int], *, at_boundary: bool = True) -> Step:
-        """The next step's share of this rank. Gradients are as they were; `begin_sum` sets them to zero."""
+        """Return this rank's share of the next step. Gradients are as they were; `begin_sum` sets them to zero."""
         if at_boundary:
             self._agreement.at_boundary()
         feed.ahead = partial(self.division.ahead, order, self.transitions.sharing)
@@ -266,7 +266,7 @@ class TrainingLoop:
             self._state_was_packed = True
 
     def advance(self, step: Step, control: list[float], samples: int) -> None:
-        """The step is complete; then switch to another generation if all have agreed on one. samples: of an epoch."""
+        """Complete the step; then switch to another generation if all have agreed on one. samples: of an epoch."""
         self.count(step, control, samples)
         self.commit(agreed_generation(control))
 
@@ -357,7 +357,7 @@ class TrainingLoop:
         self.metrics.forget()
 
     def _switch(self, generation: int) -> None:
-        """The step's record is left to the next rank 0: were the present one to write it too, they would race."""
+        """Switch to the generation. Its rank 0 writes the step's record: the present one would race with it."""
         if self.transitions.is_halt(generation):
             self._halt_generation = generation  # after what the script has to report about this step
             return
@@ -412,7 +412,7 @@ class TrainingLoop:
         return self.caught_up
 
     def summed(self, rows: Callable[[], torch.Tensor], kind: str) -> list[float]:
-        """The sum of all rows of all ranks; `rows` is asked again after a failure. kind: as of `meet_in`."""
+        """Return the sum of all rows of all ranks; `rows` is called again after a failure. kind: as of `meet_in`."""
         while True:
             sums = rows()
             try:
@@ -489,11 +489,11 @@ class TrainingLoop:
         self.transitions.send(MemberMessage(kind, *place, operation=position.operation, digest=digest))
 
     def save_weights(self, name: str) -> None:
-        """Write `<name>.pth` and `<name>_optimizer_state.pth` as results; for one rank to call, between epochs."""
+        """Write `<name>.pth` and `<name>_optimizer_state.pth` to the results. One rank calls it, between epochs."""
         if self.folder is not None:
             write_weights(self.folder, name, self.model, self.optimizers, self.transitions.state.registered)
 
 
 def agreed_generation(control: list[float]) -> int:
-    """The generation that the ranks have agreed on in that step's sum; 0: none."""
+    """Return the generation that the ranks have agreed on in that step's sum; 0: none."""
     return round(control[1] / control[0]) if control[0] > 0 else 0

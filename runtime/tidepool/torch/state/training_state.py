@@ -160,7 +160,7 @@ class TrainingState:
     carried: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def pack(self) -> tuple[Any, list[torch.Tensor]]:
-        """The JSON-safe structure, and the tensors that it numbers (not copied).
+        """Return the JSON-safe structure, and the tensors that it numbers (not copied).
 
         Raises Refusal, which names it, if there is something that cannot be carried to another process.
         """
@@ -181,7 +181,7 @@ class TrainingState:
         return flatten(values, tensors), tensors
 
     def snapshot(self) -> Snapshot:
-        """The state for a joiner: as `pack`, with copies of all that the coming step may change."""
+        """Return the state for a joiner: as `pack`, with copies of all that the coming step may change."""
         structure, tensors = self.pack()
         is_shared = self.are_shared(tensors)
         kept = [tensor if shared else tensor.clone() for tensor, shared in zip(tensors, is_shared, strict=True)]
@@ -193,7 +193,7 @@ class TrainingState:
         return [tensor.data_ptr() in updated for tensor in tensors]
 
     def _updated(self) -> list[torch.Tensor]:
-        """Tensors that only an update changes."""
+        """Return the tensors that only an update changes."""
         states = [state for optimizer in self.optimizers.values() for state in optimizer.state.values()]
         tensors = [value for state in states for value in state.values() if isinstance(value, torch.Tensor)]
         return [*self.model.parameters(), *tensors]
@@ -251,7 +251,7 @@ class TrainingState:
                 self.registered[name].load_state_dict(saved)
 
     def add_optimizer(self, name: str, optimizer: torch.optim.Optimizer) -> None:
-        """Add one. An earlier one all of whose parameters it has gives it its place, until that one steps again."""
+        """Add an optimizer. If it has all parameters of an earlier one, it replaces that until that steps again."""
         updated = {*map(id, optimized({"": optimizer}))}
         for other in [key for key, one in self.optimizers.items() if {*map(id, optimized({"": one}))} <= updated]:
             self.retired[other] = self.optimizers.pop(other)
@@ -342,7 +342,7 @@ def _same(what: str, saved: Iterable[str], own: Iterable[str]) -> None:
 
 
 def flatten(value: Any, tensors: list[torch.Tensor], where: str = "state") -> Any:
-    """The JSON-safe structure of `value`, each tensor replaced by its number; the tensors are appended to `tensors`.
+    """Return the JSON-safe structure of `value`, with a number for each tensor; the tensors are appended to `tensors`.
 
     Raises Refusal for a value that is neither a number, a string, None, a tensor, nor a dict (with keys that are
     strings or integers), list or tuple of them.
@@ -366,7 +366,7 @@ def flatten(value: Any, tensors: list[torch.Tensor], where: str = "state") -> An
 
 
 def unflatten(structure: Any, tensors: list[torch.Tensor]) -> Any:
-    """The value of which `flatten` made `structure` and `tensors`."""
+    """Return the value of which `flatten` made `structure` and `tensors`."""
     if not isinstance(structure, dict):
         return structure
     [(kind, inner)] = structure.items()
