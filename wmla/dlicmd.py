@@ -750,7 +750,7 @@ class Command:
 
 
 _NO_SERVING = "This server does not serve trained models: download the model with --exec-trainresult."
-_NO_KUBERNETES = "Trainings do not run on Kubernetes here, so there are no Kubernetes objects: see --app-get-all."
+_NO_KUBERNETES = "Trainings are not Kubernetes objects here: see --app-get-all."
 _STOPPING, _DELETED = "Stopping {}", "Deleted {}"
 
 COMMANDS: dict[str, Command] = {

@@ -173,7 +173,7 @@ class KubernetesObjects(WmlaView):
         responses={200: {"type": "array", "items": {"type": "object"}}},
     )
     def get(self, request: Request) -> Response:
-        """Return an empty list: there is no Kubernetes."""
+        """Return an empty list: trainings are not Kubernetes objects."""
         return Response([])
 
 
