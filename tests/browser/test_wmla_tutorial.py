@@ -206,7 +206,7 @@ def add_location(tutorial: Tutorial) -> None:
     page.get_by_label("Framework").select_option("PyTorch")
     page.get_by_label("Name", exact=True).fill("PytorchResnet")
     page.get_by_role("textbox", name=re.compile("^Path")).fill(str(tutorial.stack.home / "models" / "resnet-cifar"))
-    page.get_by_label("Entry point").fill("elastic-main.py")
+    page.get_by_label("Training script").fill("elastic-main.py")
     tutorial.picture("4-add-location")
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.get_by_text("Model template has been added.").first).to_be_visible()
