@@ -35,7 +35,7 @@ NetworkAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def is_allowed(address: NetworkAddress, networks: Sequence[str], *, plain: bool) -> bool:
-    """Whether a message may go there: to public addresses, and to these networks. `plain`: without TLS."""
+    """Return whether a message may go there: to public addresses, and to these networks. `plain`: without TLS."""
     inner = embedded_address(address)
     if any(inner in ipaddress.ip_network(network) for network in networks):
         return True
@@ -56,7 +56,7 @@ def embedded_address(address: NetworkAddress) -> NetworkAddress:
 
 
 def checked_address(kind: str, text: str, networks: Sequence[str]) -> str:
-    """The address without blanks around it. UserError says what to change."""
+    """Return the address without blanks around it. UserError says what to change."""
     address = text.strip()
     if not is_storable(address) or len(address) > _LONGEST:
         raise field_error("address", f"Enter an address of at most {_LONGEST} characters.")
@@ -81,7 +81,7 @@ def masked(kind: str, address: str) -> str:
 
 
 def slack_tokens(address: str) -> tuple[str, str, str]:
-    """The three parts of the address of an incoming webhook of Slack. ValueError where it is none."""
+    """Return the three parts of the address of an incoming webhook of Slack. ValueError where it is none."""
     found = _SLACK.fullmatch(address)
     if found is None:
         raise ValueError(address)

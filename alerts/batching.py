@@ -25,7 +25,7 @@ class Quiet:
 
 
 def is_quiet(quiet: Quiet | None, now: datetime) -> bool:
-    """Whether it is between the two times of the day, which may have midnight between them."""
+    """Return whether it is between the two times of the day, which may have midnight between them."""
     if quiet is None:
         return False
     clock = now.astimezone(ZoneInfo(quiet.time_zone)).time()
@@ -35,7 +35,7 @@ def is_quiet(quiet: Quiet | None, now: datetime) -> bool:
 
 
 def messages_of(waiting: Sequence[int], sent: Sequence[datetime], now: datetime) -> list[list[int]]:
-    """The alerts that go out now, those of one message together.
+    """Return the alerts that go out now, those of one message together.
 
     waiting: numbers of alerts to one channel, the oldest first. sent: when its messages were made.
     Each alert is a message of its own while there is room for all of them; otherwise one message, a digest, has all,

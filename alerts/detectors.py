@@ -132,12 +132,12 @@ def losses(jobs: Iterable[Job], now: datetime) -> list[Happening]:
 
 
 def training(asked: Sequence[Rule]) -> QuerySet[Job]:
-    """The trainings whose loss is of interest."""
+    """Return the trainings whose loss is of interest."""
     return _concerned(asked, Job.objects.filter(state=JobState.RUNNING)).select_related("run").order_by("pk")
 
 
 def full_groups(asked: Sequence[Rule]) -> list[FullGroup]:
-    """The groups of these rules whose trainings hold as many GPUs as their quota, with that number."""
+    """Return the groups of these rules whose trainings hold as many GPUs as their quota, with that number."""
     groups = InstanceGroup.objects.filter(pk__in={rule.group for rule in asked}, quota__gte=1).in_bulk()
     held = SlotClaim.objects.open().filter(job__instance_group__in=groups).order_by().values("job__instance_group")
     counts: dict[int, int] = dict(held.annotate(count=Count("pk")).values_list("job__instance_group", "count"))

@@ -51,7 +51,7 @@ def title_of(alert: Alert) -> str:
 
 
 def message_of(delivery: Delivery, alerts: Sequence[Alert]) -> Message:
-    """The message of a delivery with these alerts; each needs its group."""
+    """Return the message of a delivery with these alerts; each needs its group."""
     if delivery.is_test:
         title, text = "A test of Tidepool's alerts", "This channel works. Alerts are sent according to your rules."
     elif len(alerts) == 1:

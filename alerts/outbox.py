@@ -147,7 +147,7 @@ def prune(now: datetime) -> None:
 
 
 def alerts_by_delivery(deliveries: Sequence[Delivery]) -> dict[int, list[Alert]]:
-    """The alerts of each, the oldest first, with their groups."""
+    """Return the alerts of each, the oldest first, with their groups."""
     found: dict[int, list[Alert]] = defaultdict(list)
     for alert in Alert.objects.filter(delivery__in=deliveries).select_related("group").order_by("at", "pk"):
         if alert.delivery_id is not None:

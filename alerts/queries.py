@@ -32,7 +32,7 @@ def deliveries(user: User) -> QuerySet[Delivery]:
 
 
 def newest_messages(user: User, most: int) -> list[tuple[Delivery, Alert | None]]:
-    """The newest messages, each with its first alert; None: of a test."""
+    """Return the newest messages, each with its first alert; None: of a test."""
     rows = list(deliveries(user)[:most])
     numbers = [row.pk for row in rows]
     first = Alert.objects.filter(delivery__in=numbers).order_by().values("delivery").annotate(first=Min("pk"))

@@ -74,7 +74,7 @@ def signature(secret: str, timestamp: str, body: bytes) -> str:
 
 
 def _send_to_webhook(route: Route, message: Message, now: float) -> None:
-    """A POST of JSON. Redirects are not followed: the address that was given is the one that was agreed to."""
+    """Post JSON. Redirects are not followed: the address that was given is the one that was agreed to."""
     body, timestamp = json.dumps(message.payload).encode(), str(int(now))
     headers = {
         "Content-Type": "application/json",

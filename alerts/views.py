@@ -37,7 +37,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def deliveries_now(request: HttpRequest) -> HttpResponse:
-    """The list of messages alone, while one is on its way."""
+    """Return the list of messages alone, while one is on its way."""
     return render(request, "alerts/_deliveries.html", _deliveries(request))
 
 

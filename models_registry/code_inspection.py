@@ -303,7 +303,7 @@ def _imports_module(tree: ast.AST, module: str) -> bool:
 
 
 def _trees(folder: Path, problems: dict[str, str] | None = None) -> dict[str, ast.AST]:
-    """The syntax trees of all sources, by name. `problems`: filled with what Python says about the others."""
+    """Return the syntax trees of all sources, by name. `problems`: filled with what Python says about the others."""
     trees: dict[str, ast.AST] = {}
     for name, file in regular_files(folder):
         if not name.endswith(".py") or file.stat().st_size > _MAX_SOURCE_BYTES:

@@ -67,7 +67,7 @@ class Forecast:
 
 
 def with_forecasts(snapshot: Snapshot, works: Mapping[int, Work], at: float) -> Snapshot:
-    """The snapshot with what is forecast of its jobs, where that is sooner than their limits.
+    """Return the snapshot with what is forecast of its jobs, where that is sooner than their limits.
 
     `works`: what is left at `at` (Unix seconds) of jobs that run, as far as they tell by themselves, and all of jobs
     that wait. The most that is told counts, on the least that a job trains on, and `_MARGIN` times of that, in whole
@@ -88,8 +88,11 @@ def _informed(job: JobView, work: Work | None, at: float) -> JobView:
 
 
 def forecast(decision: Decision, job: int, works: Mapping[int, Work]) -> Forecast:
-    """`works` lacks the jobs of which nobody knows how long they take: they go on until their limit, if they have one,
-    and at the earliest are over at once; without a limit they are taken to go on for good."""
+    """Return when the job starts and ends if no other is submitted.
+
+    Jobs that `works` lacks take an unknown time: at the earliest they are over at once, at the latest at their limit;
+    without a limit, they are taken to go on for good.
+    """
     quick, slow = _play(decision, works, quick=True, until=job), _play(decision, works, quick=False, until=job)
     start = _reserved(decision, job, _span(quick.starts.get(job), slow.starts.get(job)))
     known = job in works or None

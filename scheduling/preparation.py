@@ -35,7 +35,7 @@ class PreparedCycle:
     other_kinds: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     def plan(self) -> Plan:
-        """The decisions, with a reason for each job."""
+        """Return the decisions, with a reason for each job."""
         plan = self.result.plan()
         lines = [self._told(line) for line in plan.jobs]
         lines += [JobPlan(job.id, 0, (), (), (), False, self._reason(job, 0)) for job in self.waiting]

@@ -242,7 +242,7 @@ def lost_slots(before: Snapshot, after: Snapshot, resource_group: str) -> set[Sl
 
 
 def moves(after: Snapshot, taken: Set[SlotRef]) -> list[Move]:
-    """`after` is the snapshot without the slots `taken`. Jobs that hold any of them and may use none of them there."""
+    """Return the moves of jobs that hold slots of `taken` and may use none there. after: the snapshot without these."""
     views = {job.id: job for job in after.jobs}
     groups = {group.name: group.resource_group for group in after.groups}
     held: dict[int, set[SlotRef]] = {}

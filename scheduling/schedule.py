@@ -99,7 +99,7 @@ class CycleResult:
         return with_counting(reason, self.expansion, self.views[job], self._real(job, slots).target)
 
     def plan(self) -> Plan:
-        """The decisions, with a reason for each job."""
+        """Return the decisions, with a reason for each job."""
         # 4. Explanations.
         reasons = self.reasons()
         lines = [self._line(decision, placed, job, reasons[job]) for decision, placed in self.groups for job in placed]

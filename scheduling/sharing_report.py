@@ -95,7 +95,7 @@ def fair_share(snapshot: Snapshot) -> FairShare:
 
 
 def split(total: int, parts: Mapping[str, int]) -> dict[str, int]:
-    """`total` in whole numbers in proportion to `parts`, none more than its part if they reach."""
+    """Divide `total` into whole numbers in proportion to `parts`, none more than its part if they reach."""
     whole = sum(parts.values())
     if not whole:
         return dict.fromkeys(parts, 0)

@@ -29,7 +29,7 @@ def token_of(job: int, attempt: int) -> str:
 
 
 def job_of_token(text: str) -> Job | None:
-    """The job whose present attempt this token is of; None where it is of none, or the job is over."""
+    """Return the job whose present attempt this token is of; None where it is of none, or the job is over."""
     found = _TOKEN.fullmatch(text)
     if found is None or not hmac.compare_digest(text, token_of(int(found[1]), int(found[2]))):
         return None

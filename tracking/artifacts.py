@@ -50,7 +50,7 @@ def place_of(root: Path, path: str) -> Place | None:
 
 
 def _folder(place: Place, parts: tuple[str, ...], *, make: bool = False) -> Path:
-    """The folder, each part of it a folder and no link. Raises Missing."""
+    """Return the folder, each part of it a folder and no link. Raises Missing."""
     path = place.root
     for part in parts:
         path = path / part
@@ -84,7 +84,7 @@ def listed(place: Place) -> list[dict[str, Any]]:
 
 
 def open_file(place: Place) -> tuple[IO[bytes], int]:
-    """The file and its size in bytes. Raises Missing."""
+    """Return the file and its size in bytes. Raises Missing."""
     descriptor = open_below(place.root, place.parts)
     if descriptor is None:
         raise Missing
@@ -121,7 +121,7 @@ class Writing:
 
 
 def remove(place: Place) -> None:
-    """A file, or a folder with all that is in it. Raises Missing."""
+    """Remove a file, or a folder with all that is in it. Raises Missing."""
     folder = _folder(place, place.parts[:-1])
     path = folder / place.parts[-1]
     if path.is_symlink() or not path.exists():

@@ -63,7 +63,7 @@ async def caller_of(scope: dict[str, Any]) -> Caller:
 
 
 def _credentials(scope: dict[str, Any]) -> bytes:
-    """A digest of what says who sends this."""
+    """Return a digest of what says who sends this."""
     parts = [value for name, value in scope["headers"] if name in (b"authorization", b"cookie", b"host")]
     return hashlib.sha256(b"\0".join([str(scope.get("client")).encode(), *parts])).digest()
 

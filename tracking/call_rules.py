@@ -41,7 +41,7 @@ def is_safe_path(path: str) -> bool:
 
 
 def call_of(path: str) -> Call | None:
-    """The call, "" for a page or a file of MLflow's; None: it is not let through."""
+    """Return the call, "" for a page or a file of MLflow's; None: it is not let through."""
     if not is_safe_path(path):
         return None
     found = _API.fullmatch(path)
@@ -87,6 +87,6 @@ def refused_values(call: Call, values: Mapping[str, Any]) -> str:
 
 
 def run_of(values: Mapping[str, Any]) -> str | None:
-    """The run that a request is about, by any of the names that MLflow reads."""
+    """Return the run that a request is about, by any of the names that MLflow reads."""
     found = {str(values[name]) for name in ("run_id", "runId", "run_uuid", "runUuid") if values.get(name)}
     return found.pop() if len(found) == 1 else None

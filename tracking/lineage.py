@@ -88,7 +88,7 @@ def drawn(
 
 
 def _result_of(metrics: Mapping[str, float | None]) -> str:
-    """The first accuracy, or whatever comes first by its name."""
+    """Return the first accuracy, or whatever comes first by its name."""
     names = sorted(name for name, value in metrics.items() if value is not None)
     name = next((name for name in names if "accuracy" in name), names[0] if names else "")
     return f"{name} {metrics[name]:.4g}" if name else ""

@@ -62,7 +62,7 @@ def status_of(state: str) -> str:
 
 
 def metrics_of(points: Iterable[MetricPoint], sent_steps: dict[str, int], own: Collection[str] = ()) -> list[Metric]:
-    """The points as MLflow takes them, but for steps that were sent before a restart made them again.
+    """Return the points as MLflow takes them, but for steps that were sent before a restart made them again.
 
     sent_steps: name -> highest step that was sent; brought up to date. own: names that the script logs to MLflow
     itself: it would be there twice.
@@ -149,7 +149,7 @@ class Mirror:
         self._registry_at = now
 
     def _make_runs(self) -> bool:
-        """The newest jobs first, then those that were there before MLflow was."""
+        """Make missing runs: those of the newest jobs first, then of jobs that were there before MLflow was."""
         if self._newest is None:
             self._newest = Job.objects.aggregate(newest=Max("pk"))["newest"] or 0
             self._oldest = self._newest + 1
@@ -205,7 +205,7 @@ class Mirror:
         return True
 
     def _send_allocation(self, run: TrackedRun) -> None:
-        """The world size and the generation, at the step that they began with."""
+        """Send world sizes and generations, each with the step that it began with."""
         rows = AllocationPoint.objects.filter(job=run.job_id, pk__gt=run.sent_allocation).order_by("pk")
         points = list(rows[: _BATCH // 2])
         if not points:
@@ -259,7 +259,7 @@ class Mirror:
         TrackedRun.objects.filter(pk=run.pk).update(**columns)
 
     def _give_up(self, run: TrackedRun, error: Refused) -> None:
-        """A run that MLflow has lost is made again, from the beginning; one that its owner deleted there stays so."""
+        """Make a run that MLflow has lost again, from the beginning; leave one that its owner has deleted there."""
         if error.code != _MISSING:
             logger.warning("job=%s run=%s is not mirrored any more: %s", run.job_id, run.run_id, error)
             self._note(run, is_done=True)

@@ -94,5 +94,5 @@ def parameters_of_inputs(
 
 
 def metric_key(name: str) -> str:
-    """A name as MLflow takes it."""
+    """Return a name as MLflow takes it."""
     return "".join(letter if letter.isalnum() or letter in "_-. :/" else "_" for letter in name)[:250]

@@ -66,16 +66,16 @@ class Exchange:
         self.has_begun = False
 
     def question(self, name: str) -> str:
-        """A value of the address; "": it is not there, or more than once."""
+        """Return a value of the address; "": it is not there, or more than once."""
         values = parse_qs(self.scope["query_string"].decode("latin-1")).get(name, [])
         return values[0] if len(values) == 1 else ""
 
     def cookie(self, name: str) -> str:
-        """A cookie that the browser sent; "": it did not."""
+        """Return a cookie that the browser sent; "": it did not."""
         return parse_cookie(self.headers.get(b"cookie", b"").decode("latin-1")).get(name, "")
 
     async def body(self) -> bytes:
-        """All of it. Raises TooLarge; Answered where it ends before its end."""
+        """Return the whole body. Raises TooLarge; Answered if it ends early."""
         pieces: list[bytes] = []
         size = 0
         while True:
@@ -88,7 +88,7 @@ class Exchange:
                 return b"".join(pieces)
 
     async def piece(self) -> tuple[bytes, bool]:
-        """The next piece of the body, and whether more follow."""
+        """Return the next piece of the body, and whether more follow."""
         message = await self.receive()
         if message["type"] == "http.disconnect":
             raise Answered(400, "The request ended before its end.")

@@ -218,12 +218,12 @@ def _site() -> str:
 
 
 def _host_of(exchange: Exchange) -> tuple[str, bool]:
-    """The host name and port that a request was sent to, and whether by TLS."""
+    """Return the host name and port that a request was sent to, and whether by TLS."""
     return exchange.headers.get(b"host", b"").decode("latin-1"), exchange.scope.get("scheme") == "https"
 
 
 def _cookie(name: str, value: str, path: str) -> Header:
-    """A cookie of MLflow's host name. path: and what else is to follow it."""
+    """Return a cookie of MLflow's host name. path: and what else is to follow it."""
     secure = "; Secure" if settings.TIDEPOOL_MLFLOW_ORIGIN.startswith("https:") else ""
     return b"set-cookie", f"{name}={value}; Path={path}; HttpOnly; SameSite=Lax{secure}".encode()
 
@@ -255,7 +255,7 @@ async def _refuse_names_of_others(caller: Caller, user: str) -> None:
 
 
 def _values(body: bytes) -> dict[str, Any]:
-    """The JSON object in a body; {} for none. Raises Answered for what is none."""
+    """Return the JSON object in a body; {} for none. Raises Answered for what is none."""
     if not body:
         return {}
     try:

@@ -128,7 +128,7 @@ def _refuse_without_mlflow() -> None:
 
 
 def _parts_of(version: ModelVersion) -> tuple[str, ...]:
-    """The folder of its files below the root."""
+    """Return the folder of its files below the root."""
     kind, _, rest = version.source.partition(":/")
     run = TrackedRun.objects.filter(job=version.job_id).first()
     if run is None:

@@ -31,7 +31,7 @@ _MOST = 10_000
 
 
 async def run_of_job(job: int) -> TrackedRun:
-    """The training's run, made now if it is the first to ask. Raises Answered where MLflow does not answer."""
+    """Return the training's run, made now if it is the first to ask. Raises Answered where MLflow does not answer."""
     now = time.monotonic()
     until, known = _runs.get(job, (now, None))
     if known is not None and until > now:

@@ -144,6 +144,6 @@ def _turned(answered: tuple[int, Any]) -> tuple[Any, int]:
 
 
 def _question(exchange: Exchange) -> dict[str, Any]:
-    """The values of the address, each once."""
+    """Return the values of the address, each once."""
     names = ("run_id", "run_uuid", "metric_key", "max_results", "page_token", "path")
     return {name: value for name in names if (value := exchange.question(name))}

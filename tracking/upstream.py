@@ -38,7 +38,7 @@ class Refused(Exception):
 
 
 def identity(user: str, *, is_admin: bool = False) -> dict[str, str]:
-    """The headers by which the server believes who asks."""
+    """Return the headers by which the server believes who asks."""
     return {
         "X-Tidepool-Proof": proof(),
         "X-Tidepool-User": quote(user, safe=""),

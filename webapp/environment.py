@@ -57,7 +57,7 @@ class Environment:
         raise ImproperlyConfigured(f"{name} is {text!r}: set it to 1 or 0.")
 
     def words(self, name: str, default: str) -> list[str]:
-        """A list separated by commas."""
+        """Return a list separated by commas."""
         return [word for word in (part.strip() for part in self.text(name, default).split(",")) if word]
 
     def host_names(self, name: str, default: str) -> list[str]:
@@ -81,7 +81,7 @@ class Environment:
         return found
 
     def origin(self, name: str) -> str:
-        """A scheme, a host name and maybe a port, as browsers write them in `Origin`; "": none is given."""
+        """Return a scheme, a host name and maybe a port, as browsers write them in `Origin`; "": none is given."""
         text = self.text(name, "").rstrip("/").lower()
         parts = urlsplit(text)
         is_one = parts.scheme in ("http", "https") and parts.hostname and text == f"{parts.scheme}://{parts.netloc}"
@@ -111,7 +111,7 @@ class Environment:
         return url
 
     def mail_url(self, name: str) -> str:
-        """`mailto://` or `mailtos://user:password@host:port?from=address`, as Apprise takes it; "": none."""
+        """Return `mailto://` or `mailtos://user:password@host:port?from=address`, as Apprise takes it; "": none."""
         url = self.text(name, "")
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query))
@@ -122,7 +122,7 @@ class Environment:
         return url
 
     def optuna_url(self, name: str) -> str:
-        """`sqlite:////path/file` or `postgresql://user:password@host/database`, as Optuna takes it; "": none."""
+        """Return `sqlite:////path/file` or `postgresql://user:password@host/database`, as Optuna takes it; "": none."""
         url = self.text(name, "")
         if url and not re.match(r"(sqlite:////|postgresql(\+psycopg)?://)[^/]", url):
             raise ImproperlyConfigured(
@@ -131,7 +131,7 @@ class Environment:
         return url
 
     def own_broker_url(self, name: str, default: str) -> str:
-        """The one that this process connects to: its certificate is checked."""
+        """Return the URL of the broker that this process connects to: its certificate is checked."""
         ca_file = self.text("TIDEPOOL_BROKER_CA_FILE", "")
         if ca_file and not os.access(ca_file, os.R_OK):
             raise ImproperlyConfigured(
@@ -188,7 +188,7 @@ def _secret(name: str, file: Path) -> str:
 
 
 def embedded_broker_url(file: Path, socket: Path) -> str:
-    """The broker of `manage.py up`, which keeps its address and password in `file` while it runs."""
+    """Return the broker of `manage.py up`, which keeps its address and password in `file` while it runs."""
     return file.read_text(encoding="utf-8").strip() if file.is_file() else f"redis+socket://{socket}?virtual_host=0"
 
 
@@ -202,12 +202,12 @@ def write_private(file: Path, text: str) -> None:
 
 
 def certificate_file(home: Path) -> Path:
-    """The certificate that `up --wmla-ports` makes, for clients."""
+    """Return the certificate that `up --wmla-ports` makes, for clients."""
     return home / "tls" / "certificate.pem"
 
 
 def secret_key(file: Path) -> str:
-    """The key that signs sessions; made once, readable by its owner only."""
+    """Return the key that signs sessions; made once, readable by its owner only."""
     try:
         return file.read_text(encoding="ascii").strip() or _new_secret_key(file)
     except FileNotFoundError:

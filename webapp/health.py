@@ -95,7 +95,7 @@ def _sentence(not_stored: Unstored) -> str:
 
 
 def missing_parts() -> list[str]:
-    """The parts that do not work, by name."""
+    """Return the parts that do not work, by name."""
     checks: dict[str, Callable[[], bool]] = {
         "database": _database_answers,
         "broker": lambda: bool(connect().ping()),

@@ -35,7 +35,7 @@ class Hit:
 
 
 def find(user: User, text: str) -> list[Hit]:
-    """The newest of each kind whose name holds the text; a job also by its number, a document by its headings.
+    """Return the newest of each kind whose name holds the text; a job also by its number, a document by its headings.
 
     Nothing for no text.
     """

@@ -119,7 +119,7 @@ def refused(request: HttpRequest, error: UserError) -> HttpResponseBase:
 
 
 def api_refused(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
-    """The API's refusal; a page in words for a person who followed a link to a download."""
+    """Return the API's refusal; a page in words for a person who followed a link to a download."""
     answer, request = error_response(error, context), context["request"]._request
     if answer is None or answer.status_code not in _PAGES or request.headers.get("Sec-Fetch-Mode") != "navigate":
         return answer
@@ -138,7 +138,7 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
 
 
 def locked_out(request: HttpRequest, response: object, credentials: object) -> HttpResponseBase:
-    """The answer to the wrong password that was one too many, for django-axes."""
+    """Return the answer to the wrong password that was one too many, for django-axes."""
     if request.path.startswith((*_FOR_WMLA, "/api/")):
         return _refusal(request, 429, "throttled", LOCKED_OUT)
     return HttpResponse(f"{LOCKED_OUT}\n", status=429, content_type="text/plain; charset=utf-8")
@@ -153,7 +153,7 @@ def _refusal(
     fields: Mapping[str, Sequence[str]] | None = None,
     **words: str,
 ) -> HttpResponseBase:
-    """A page for people; programs get the one error shape of the API, or of WMLA's addresses."""
+    """Return a page for people; programs get the one error shape of the API, or of WMLA's addresses."""
     if request.path.startswith(_FOR_WMLA):
         return HttpResponse(f"Error {status}: {sentence}\n", status=status, content_type="text/plain; charset=utf-8")
     if request.path.startswith("/api/") or wants_json(request):

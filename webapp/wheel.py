@@ -36,7 +36,7 @@ _SOURCE_DATE = "1577836800"
 
 @cache
 def built_wheel() -> bytes:
-    """The wheel's bytes. Raises CalledProcessError where setuptools fails."""
+    """Return the wheel's bytes. Raises CalledProcessError where setuptools fails."""
     with TemporaryDirectory(prefix="tidepool-wheel-") as scratch:
         copy = Path(scratch) / "runtime"
         # Setuptools writes beside what it builds of, where the site may not.
@@ -65,7 +65,7 @@ def client_wheel(request: HttpRequest, wheel: str) -> HttpResponse:
 
 @require_safe
 def connect(request: HttpRequest) -> HttpResponse:
-    """The lines to paste into a shell and a notebook."""
+    """Return the lines to paste into a shell and a notebook."""
     site = request.build_absolute_uri("/").rstrip("/")
     wheel = f"{site}{reverse('client-wheel', args=[WHEEL])}"
     context = {

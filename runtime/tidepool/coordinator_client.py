@@ -126,7 +126,7 @@ class RankConnection(ABC):
         threading.Thread(target=run, name=name, daemon=True).start()
 
     def _listen(self) -> None:
-        """The thread's work, until `close`."""
+        """Do the thread's work until `close`."""
         while not self._closed:
             try:
                 connection = self._connect()

@@ -84,7 +84,7 @@ class RankContext:
         return self.folder / "log" / f"{self.member_id}.{self.host}"
 
     def title(self, place: str = "") -> str:
-        """The title of this rank's process. `place`: which rank of how many, once that is known."""
+        """Return the title of this rank's process. `place`: which rank of how many, once that is known."""
         owner = f" ({self.launch.owner})" if self.launch.owner else ""
         return f"tidepool rank{place}: training {self.job}{owner}"
 
@@ -231,7 +231,7 @@ def command_environment() -> dict[str, str]:
 
 
 def data_folder() -> Path:
-    """The dataset: DATA_DIR, on the cluster and off it; the working folder where that is not set."""
+    """Return the dataset: DATA_DIR, on the cluster and off it; the working folder where that is not set."""
     return Path(os.environ.get("DATA_DIR") or ".")
 
 
@@ -270,7 +270,7 @@ def logging_into(folder: Path) -> Iterator[None]:
 
 
 def adaptdl_variable(name: str) -> str | None:
-    """`ADAPTDL_<name>`, of scripts written for AdaptDL; None where it is not set."""
+    """Return `ADAPTDL_<name>`, a variable of scripts written for AdaptDL; None where it is not set."""
     return os.environ.get(f"ADAPTDL_{name}")
 
 
@@ -318,7 +318,7 @@ def share_fabric_home(folder: Path) -> None:
 
 
 def fault_spec() -> str | None:
-    """`TIDEPOOL_FAULT`, as `name:n:action`: tests make the n-th passage of a fault point fail."""
+    """Return `TIDEPOOL_FAULT`, such as `name:n:action`: tests make the n-th passage of a fault point fail."""
     return os.environ.get("TIDEPOOL_FAULT")
 
 

@@ -121,7 +121,7 @@ def _devices(slots: list[int], gpus: SlotGpus) -> tuple[str, ...]:
 
 
 def reserve_port() -> socket.socket:
-    """A socket that keeps a port for this process until its script listens there.
+    """Return a socket that keeps a port for this process until its script listens there.
 
     Two sockets may bind one port if both say SO_REUSEADDR and neither listens yet; every TCPStore says so.
     Raises OSError.

@@ -42,7 +42,7 @@ def interfaces() -> Interfaces:
 
 
 def interface_of(address: str, known: Interfaces) -> str | None:
-    """The interface with that address, which may be a name; None where there is none."""
+    """Return the interface with that address, which may be a name; None where there is none."""
     for wanted in resolve_host(address):
         for name, addresses in known.items():
             if wanted in addresses or (is_loopback(wanted) and any(map(is_loopback, addresses))):
@@ -81,7 +81,7 @@ def connection_problem(error: Exception) -> str:
 
 
 def resolve_host(address: str) -> list[str]:
-    """The IP addresses of a host's name, or the address itself. Empty: nobody knows the name."""
+    """Return the IP addresses of a host's name, or the address itself. Empty: nobody knows the name."""
     try:
         found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
     except OSError:

@@ -184,7 +184,7 @@ def memory_bytes(processes: Iterable[psutil.Process]) -> int:
 
 
 def reserved_mark() -> str:
-    """A value of the mark variable long enough for any mark, for a process that will fork marked ones."""
+    """Return a value of the mark variable long enough for any mark, for a process that will fork marked ones."""
     return " " * _RESERVED_MARK_BYTES
 
 

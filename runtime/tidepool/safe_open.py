@@ -10,7 +10,7 @@ __all__ = ["open_below", "open_regular"]
 
 
 def open_regular(path: str | Path, folder: int | None = None) -> int | None:
-    """The descriptor of a file to read, below an open folder; None unless a regular file is there.
+    """Return the descriptor of a file to read, below an open folder; None unless a regular file is there.
 
     The script owns its folder: a link in it must not lead us elsewhere, nor a pipe keep us waiting.
     """
@@ -25,7 +25,7 @@ def open_regular(path: str | Path, folder: int | None = None) -> int | None:
 
 
 def open_below(top: Path, parts: Sequence[str]) -> int | None:
-    """The descriptor of a regular file, opened folder by folder, so that none can be a link when it is passed.
+    """Return the descriptor of a regular file, opened folder by folder, so that none can be a link when it is passed.
 
     To look first and to open by the path would leave the script time to put a link there in between.
     """

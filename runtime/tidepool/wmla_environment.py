@@ -114,7 +114,7 @@ def link_results(launch: LaunchSpec) -> None:
 
 
 def build_fabric(folder: Path) -> Path:
-    """A FABRIC_HOME below `folder`, made unless it is there already. Other sources make another one.
+    """Return a FABRIC_HOME below `folder`, made unless it is there already. Other sources make another one.
 
     Its `libs/fabric.zip` is what scripts put first on their path, before they import `fabric_model`.
     """

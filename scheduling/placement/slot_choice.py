@@ -265,13 +265,13 @@ def _in_order_of_leaving(decisions: Sequence[Decision]) -> list[JobView]:
 
 
 def _beside(pool: Pool, host_choices: HostChoices) -> Pool:
-    """The same, in which jobs are away on the slots that they leave for jobs that need one host."""
+    """Return the pool with jobs away on the slots that they leave for jobs that need one host."""
     moving = {job: host_choices.moving[job] for job in host_choices.moving.keys() & pool.held.keys()}
     return pool.leaving(moving) if moving else pool
 
 
 def _on_kinds(pool: Pool, kinds: Mapping[int, str]) -> Pool:
-    """The same, in which who shall train on one kind of GPU is away on slots of others."""
+    """Return the pool with jobs that shall train on one kind of GPU away on slots of other kinds."""
     if pool.kinds is None:
         return pool
     moving = {}

@@ -38,7 +38,7 @@ def by_goodput(
     rooms: Mapping[str, int] | None,
     folded: Folded | None = None,
 ) -> Shares:
-    """The least of each job as under fair share; what is beyond it where it is worth most."""
+    """Return the least of each job as under fair share; what is beyond it where it is worth most."""
     (least, most, _), reservations, bundles = _terms(group, demands, capacity, now, folded)
     part = [demand for demand in demands if demand.id in least]
     if (held_targets := _held_targets(group, part, least, most, capacity, now, rooms)) is not None:

@@ -85,9 +85,11 @@ class _Tried(NamedTuple):
 def division_of_kinds(
     offers: Sequence[Offer], rooms: Mapping[str, int], capacity: int, before: Mapping[int, str] | None = None
 ) -> GoodputDivision:
-    """`offers` in the order in which they are served. `rooms`: how many slots of each kind there are; all together get
-    no more than `capacity`. `before`: kinds by the plan before. Floors are given even where they do not fit: nobody is
-    stopped."""
+    """Divide slots of several kinds. Jobs get their floors even where these do not fit: none is stopped.
+
+    offers: in the order of service. rooms: number of slots of each kind; all jobs together get no more than `capacity`.
+    before: kinds of the plan before.
+    """
     choosing = [offer for offer in offers if offer.bids]
     fixed = {offer.id: offer.mixed.floor for offer in offers if not offer.bids}
     left = _beside_fixed(offers, rooms)
@@ -154,7 +156,7 @@ def _taken(left: Counter[str], count: int) -> Counter[str]:
 
 
 def _on_several(offer: Offer, left: Mapping[str, int]) -> Counter[str]:
-    """The slots of each kind of a job that is on several: what it holds, and more of what is left."""
+    """Return the slots of each kind of a job that is on several: what it holds, and more of what is left."""
     found, lacking = Counter(offer.held), offer.mixed.floor - sum(offer.held.values())
     return found + _taken(Counter(left) - found, lacking)
 
@@ -163,7 +165,7 @@ def _on_several(offer: Offer, left: Mapping[str, int]) -> Counter[str]:
 
 
 def _prices(offers: Sequence[Offer], rooms: Mapping[str, int], spare: int) -> tuple[dict[str, float], float]:
-    """The prices with the least bound of what all together are worth, and that bound."""
+    """Return the prices with the least bound of what all together are worth, and that bound."""
     kinds = list(rooms)
     if not offers:
         return dict.fromkeys(kinds, 0.0), 0.0
@@ -268,7 +270,7 @@ def _regret(requested: Sequence[_Ask]) -> float:
 
 
 def _best(tried: Sequence[_Tried]) -> _Tried:
-    """The first, or one that is better."""
+    """Return the first, or another one that is better by enough."""
     best = tried[0]
     for other in tried[1:]:
         if other.value > best.value + BETTER * abs(best.value):
@@ -277,7 +279,7 @@ def _best(tried: Sequence[_Tried]) -> _Tried:
 
 
 def _improved(offers: Sequence[Offer], best: _Tried, rooms: Mapping[str, int], spare: int) -> _Tried:
-    """The same division, or one with better kinds for some."""
+    """Return this division, or one with better kinds for some jobs."""
     for _ in range(_EXCHANGES):
         found = (_divided(offers, other, rooms, spare) for other in _exchanges(offers, best, rooms))
         better = next((one for one in found if _best([best, one]) is one), None)

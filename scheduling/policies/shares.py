@@ -77,8 +77,11 @@ def served(
     now: float = 0.0,
     rooms: Mapping[str, int] | None = None,
 ) -> Shares:
-    """The same, and what the first that waits is to have. `rooms`: where kinds of GPU matter to the group, how many
-    slots of each there are; None: all are of one kind, or kinds are chosen later."""
+    """Return the shares of the demands, and what the first that waits is to have.
+
+    rooms: where kinds of GPU matter to the group, number of slots of each; None: all are of one kind, or kinds are
+    chosen later.
+    """
     demands = tuple(demands)
     folded = fold(demands, capacity, terms_of(group))
     if group.policy == "goodput":

@@ -245,7 +245,7 @@ def _best(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | 
 
 
 def kind_of_most(devices: Iterable[str]) -> str:
-    """The kind of GPU that most of these are."""
+    """Return the kind of GPU that most of these are."""
     kinds = Counter(devices)
     return min(kinds, key=lambda kind: (-kinds[kind], kind), default="")
 

@@ -80,7 +80,7 @@ def _sizes(least: int, most: int) -> tuple[int, ...]:
 
 
 def weighted_bid(demand: Demand, floor: int, most: int, crowd: int) -> Bid:
-    """`crowd`: number of jobs of its study that have GPUs, and count as one together."""
+    """Return the bid of a job. crowd: number of jobs of its study that have GPUs, which count as one together."""
     return Bid(
         demand.id,
         weight=(demand.priority / _NORMAL_PRIORITY / crowd) ** 2,

@@ -159,7 +159,7 @@ def _figures(
 
 
 def summed(parts: Iterable[Steps]) -> list[tuple[float, int]]:
-    """All together."""
+    """Return the sum of these series."""
     moves: dict[float, int] = {}
     for part in parts:
         before = 0

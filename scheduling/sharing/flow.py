@@ -142,7 +142,7 @@ class Flow(Generic[Asker, Place]):
             self._move(asker, way)
 
     def _way(self, first: Asker) -> list[Step[Asker, Place]]:
-        """The shortest way to a place with something left, over places that others leave; empty: there is none.
+        """Return the shortest way to a place with something left, over places that others leave; empty: there is none.
 
         From its end: each takes of its place, and leaves that of the next one in the list.
         """
@@ -166,7 +166,7 @@ class Flow(Generic[Asker, Place]):
         return []
 
     def _step_down(self, asker: Asker) -> Step[Asker, Place] | None:
-        """The first who is one lower and has something of a place that is open to this one."""
+        """Return the first who is one lower and has something of a place that is open to this one."""
         steps, heights, amounts = self._steps_of(asker), self._heights, self._amounts
         blocked, below = self._blocked[asker], heights[asker] - 1
         for step in islice(steps, blocked, None):
@@ -216,7 +216,7 @@ class Flow(Generic[Asker, Place]):
             self._heights[asker], self._blocked[asker] = height, 0
 
     def _open_to(self, asker: Asker) -> Place | None:
-        """The first of its places with something left."""
+        """Return the first of its places with something left."""
         places, passed = self._reach[asker], self._passed[asker]
         while passed < len(places) and not self._spare[places[passed]]:
             passed += 1
@@ -255,7 +255,7 @@ def flow(
     sizes: Mapping[Place, int],
     held: Mapping[Asker, Mapping[Place, int]],
 ) -> Flow[Asker, Place]:
-    """`held` is where they are to begin with; it is left only as far as others cannot be served otherwise."""
+    """Return a maximum flow that moves as little as possible of `held`, what the askers have to begin with."""
     found = Flow(reach, sizes)
     for asker in requested:
         found.hold(asker, held[asker], most=requested[asker])

@@ -132,7 +132,7 @@ class Pool:
         return self.group.gives_way
 
     def leaving(self, moving: Mapping[int, Set[SlotRef]]) -> "Pool":
-        """The same pool, in which these jobs are away on these slots of theirs."""
+        """Return this pool with these jobs away on these slots of theirs."""
         held, away = dict(self.held), dict(self.away)
         for job, refs in moving.items():
             _take_out(held, job, refs)
@@ -220,8 +220,11 @@ class SlotIndex:
         return Counter(_by_class({0: tuple(refs)}, self.classes, self.sizes))
 
     def pool(self, group: GroupView) -> Pool:
-        """A holder that is not among the snapshot's jobs is ending: what it holds is coming, to every group that may
-        use it; so is what a job has been told to give back."""
+        """Return the pool of a group.
+
+        What a job has been told to give back is coming, to every group that may use it. So is what a holder has that is
+        not among the snapshot's jobs: it is ending.
+        """
         open_to = self.open_to(group)
         shapes = self.shapes.get(group.resource_group, ()) if _asks_for_shapes(group) else ()
         return Pool(
@@ -255,7 +258,7 @@ class SlotIndex:
         return self.classes is None or group.resource_group in self.classes[ref]
 
     def with_too_large(self, jobs: Mapping[int, int]) -> "SlotIndex":
-        """The same with more jobs that need more slots on one host than any has; see `Pool.too_large_for_hosts`."""
+        """Return this index with further jobs that are too large for any host; see `Pool.too_large_for_hosts`."""
         found = {name: dict(known) for name, known in self.too_large_for_hosts.items()}
         for job in chain.from_iterable(self.members.values()):
             if job.id in jobs:
@@ -263,7 +266,7 @@ class SlotIndex:
         return replace(self, too_large_for_hosts=found)
 
     def beside_free(self) -> "SlotIndex":
-        """The same without what is free or coming: all that counts for how many slots each job gets."""
+        """Return this index without what is free or coming: all that counts for how many slots each job gets."""
         return replace(self, free={}, coming={})
 
     def _protected(self, group: GroupView) -> frozenset[int]:
@@ -415,7 +418,7 @@ class RemainingSlots:
         self._index = replace(index, free=self._free, coming=self._coming)
 
     def take(self, group: GroupView, slots: Sequence[SlotRef]) -> None:
-        """The group counts on these."""
+        """Keep these slots for the group, which counts on them."""
         taken = defaultdict[str, list[SlotRef]](list)
         for ref in slots:
             taken[ref.host].append(ref)
@@ -429,7 +432,7 @@ class RemainingSlots:
                 _take_out(coming, job, everything)
 
     def pool(self, pool: Pool, leaving: Collection[SlotRef]) -> Pool:
-        """The same pool with what is left, as far as that is allotted to it, beside slots that its jobs leave."""
+        """Return the pool with what is left, as far as that is allotted to it, beside slots that its jobs leave."""
         group, index = pool.group, self._index
         if pool.allotted is None:
             found = index.pool(group)
@@ -448,7 +451,7 @@ class RemainingSlots:
 
 
 def _first(slots: Mapping[Key, Refs], count: int) -> dict[Key, Refs]:
-    """The first `count` of them."""
+    """Return the first `count` of these slots."""
     found: dict[Key, Refs] = {}
     for key, refs in slots.items():
         if count <= 0:

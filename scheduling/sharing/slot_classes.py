@@ -44,7 +44,7 @@ def resource_groups(offered: SlotClass) -> Iterator[str]:
 
 
 def kind_of_class(offered: SlotClass) -> str:
-    """The kind of GPU of slots of this class, where kinds are told apart."""
+    """Return the kind of GPU of slots of this class, where kinds are told apart."""
     return next(name for name in offered if name.startswith(_KIND)).removeprefix(_KIND)
 
 
@@ -86,7 +86,7 @@ class SortedSlots:
 def sort_slots(
     snapshot: Snapshot, groups: Iterable[GroupView], relevant: SlotClass, kinds: Mapping[SlotRef, str] | None
 ) -> SortedSlots:
-    """`relevant`: resource groups of the groups that count. With `kinds` slots of different ones are told apart."""
+    """Sort slots by class. relevant: resource groups of the groups that count. kinds: those of the slots."""
     # Very many slots come by here: what can be found out once for a row of them is not asked for each.
     sorted_slots = SortedSlots()
     home_of = {group.name: group.resource_group for group in groups}

@@ -46,7 +46,7 @@ def mlflow_away() -> datetime | None:
 
 @register.inclusion_tag("tracking/_registration.html", takes_context=True)
 def mlflow_registration(context: dict[str, Any], job: Job) -> dict[str, Any]:
-    """The versions in MLflow that a training is the source of, and the button that makes one."""
+    """Return the versions in MLflow that a training is the source of, and the button that makes one."""
     has_mlflow = bool(settings.TIDEPOOL_MLFLOW_SOCKET) and validation_of(job) is None
     return {
         "request": context["request"],

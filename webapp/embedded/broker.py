@@ -99,7 +99,7 @@ def _quoted(value: str) -> str:
 
 
 def socket_path(run: Path) -> Path:
-    """`run/broker.sock`, or, where that is too long for the kernel, one in a folder of this user's own."""
+    """Return `run/broker.sock`, or, where that is too long for the kernel, a path in a folder of this user's own."""
     path = run / "broker.sock"
     if len(str(path).encode()) <= _SOCKET_PATH_BYTES:
         return path
@@ -115,7 +115,7 @@ def socket_path(run: Path) -> Path:
 
 
 def socket_url(socket: Path, password: str = "") -> str:
-    """The URL of a socket as Celery writes it."""
+    """Return the URL of a socket as Celery writes it."""
     return f"redis+socket://{f':{password}@' if password else ''}{quote(str(socket))}?virtual_host=0"
 
 

@@ -57,7 +57,7 @@ class Listener:
 
 
 def parse_listener(text: str) -> Listener:
-    """`https:8643` or `http:8280`."""
+    """Return the listener that a text such as `https:8643` describes."""
     scheme, _, number = text.strip().partition(":")
     is_port = number.isascii() and number.isdecimal() and len(number) <= 5 and 1 <= int(number) <= 65535
     if scheme not in ("http", "https") or not is_port:

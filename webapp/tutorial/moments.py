@@ -61,7 +61,7 @@ class Seen:
 
 
 def moments(slots: int) -> list[Expected]:
-    """The tutorial's table for a cluster of `slots` GPUs; 8 gives 1, 8, 4 and 4, 3 and 5, 8."""
+    """Return the tutorial's table for a cluster of `slots` GPUs; 8 gives 1, 8, 4 and 4, 3 and 5, 8."""
     half = slots // 2
     third = round(slots / 3)  # priorities 5000 : 10000; the rest goes to the larger fraction
     return [

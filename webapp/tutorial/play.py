@@ -261,7 +261,7 @@ class Tutorial:
         ]
 
     def _steps_at(self, job: int, slots: int) -> Sequence[moments.StepPoint]:
-        """The steps made since it trains on so many slots; none while it does not."""
+        """Return the steps made since it trains on so many slots; none while it does not."""
         series = self._series(job)
         if not series or series[-1].slots != slots:
             return []

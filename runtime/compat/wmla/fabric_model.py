@@ -279,7 +279,7 @@ class FabricModel:
 
 
 def _hook_arguments(session: Session) -> dict[str, Any]:
-    """The `fn_args` of hooks."""
+    """Return the `fn_args` of hooks."""
     position = session.position
     return {
         "epoch": position.epoch,

@@ -42,7 +42,7 @@ _FOLDERS = {
 
 
 def getTrainData(is_list: bool = True) -> str | list[str]:
-    """The folder for training; with `is_list` the files in it, sorted."""
+    """Return the folder for training; with `is_list` the files in it, sorted."""
     return _data("training", is_list)
 
 
@@ -68,7 +68,7 @@ def getTestBatchSize() -> int:
 
 
 def getOptimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
-    """The optimizer of the form on the model's parameters, with its learning rate, momentum and weight decay."""
+    """Return the optimizer of the form on the model's parameters, with its learning rate, momentum and weight decay."""
     name = _chosen("optimizer")
     kind = getattr(torch.optim, name)
     known = inspect.signature(kind).parameters
@@ -87,7 +87,7 @@ def getOptimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
 
 
 def getLearningRate(optimizer: torch.optim.Optimizer) -> Schedule | None:
-    """A schedule to step after each epoch, by the form's learning rate policy; None where the rate is fixed.
+    """Return a schedule to step after each epoch, by the form's learning rate policy; None where the rate is fixed.
 
     `FabricModel` steps it by itself.
     """

@@ -235,7 +235,7 @@ def _manifest(given: dict[str, Any], *, tell: bool) -> tuple[str, dict[str, Any]
 
 
 def script_of(manifest: str, code: Package) -> str:
-    """The file of the folder that the manifest names, by its path in an image; "" where that is not one."""
+    """Return the file of the folder that the manifest names, by its path in an image; "" where that is not one."""
     named = {Path(word).parts for word in re.findall(r"[\w./-]+\.py\b", manifest)}
     found = [file for file in code.files if any(file.parts == parts[-len(file.parts) :] for parts in named)]
     return found[0].as_posix() if len(found) == 1 else ""

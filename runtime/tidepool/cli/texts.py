@@ -7,7 +7,7 @@ __all__ = ["ago", "duration", "expected", "share"]
 
 
 def duration(seconds: float) -> str:
-    """The two largest units, such as "3h 12m"."""
+    """Return the two largest units, such as "3h 12m"."""
     whole = max(0, int(seconds))
     parts = [(whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "m"), (whole % 60, "s")]
     first = next((place for place, (count, _) in enumerate(parts) if count), 3)

@@ -233,7 +233,7 @@ def _is_own(name: str) -> bool:
 
 
 def _sources(function: Callable[..., Any]) -> dict[str, str]:
-    """The text of the function's file or cell, for tracebacks: the cluster has no file of that name."""
+    """Return the text of the function's file or cell, for tracebacks: the cluster has no file of that name."""
     name = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "")
     lines = linecache.getlines(name) if name else []
     text = "".join(lines)

@@ -97,7 +97,7 @@ def _candidates(bounds: Bounds, ranks: _Integers) -> _Integers:
 
 
 def _accumulation(bounds: Bounds, ranks: _Integers, batch: _Integers) -> tuple[_Integers, npt.NDArray[np.bool_]]:
-    """The fewest further micro-batches that fit a rank, and which batches the bounds allow.
+    """Return the fewest further micro-batches that fit a rank, and which batches the bounds allow.
 
     One rank measures the noise only between micro-batches: with a larger batch than its own it has at least two, if it
     may have several. Otherwise it cuts some steps in two to measure it, as with its own batch.

@@ -452,5 +452,5 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def host_of(member_id: str) -> str:
-    """The host of the rank `<host>.<slot>.<n>`."""
+    """Return the host of the rank `<host>.<slot>.<n>`."""
     return member_id.rsplit(".", 2)[0]

@@ -40,7 +40,7 @@ def is_real() -> bool:
 
 
 def enable(packages: Path | None = None) -> Path:
-    """The same for all processes of this environment from now on; the file that does it. Raises OSError.
+    """Offer the same to all processes of this environment from now on; return the file that does it. Raises OSError.
 
     packages: the folder of its packages, else this one's.
     """

@@ -71,7 +71,7 @@ def epoch_order(seed: int, epoch: int, samples: int, passes: int = 0) -> list[in
 
 
 def share(start: int, end: int, rank: int, size: int) -> tuple[int, int]:
-    """The span of [start, end) that `rank` computes: spans differ by at most one sample, larger ones first."""
+    """Return the span of [start, end) that `rank` computes: spans differ by at most one sample, larger ones first."""
     quotient, remainder = divmod(end - start, size)
     first = start + rank * quotient + min(rank, remainder)
     return first, first + quotient + (1 if rank < remainder else 0)
@@ -86,7 +86,7 @@ def micro_batches(first: int, last: int, largest: int) -> list[tuple[int, int]]:
 def parts(
     samples: int, place: tuple[int, int], virtual_ranks: int | None, largest: int | None, least: int = 1
 ) -> list[Part]:
-    """The parts that one of the ranks computes. There is at least one, but for more ranks than virtual ranks.
+    """Return the parts that one of the ranks computes. There is at least one, but for more ranks than virtual ranks.
 
     samples: of the step, or of a whole dataset. place: (which one, of how many). largest: samples of a micro-batch.
     least: samples of a part that is not empty, as far as the step has so many: the last parts stay empty otherwise.
@@ -265,7 +265,7 @@ class Feed:
             self._open(self.ahead())
 
     def take(self, wanted: MicroBatch) -> Any:
-        """The batch of that piece, which is one of `ahead`."""
+        """Return the batch of that piece, which is one of `ahead`."""
         if self._loader is None:
             with self._generators.aside():
                 batch = self._reader[wanted][1]

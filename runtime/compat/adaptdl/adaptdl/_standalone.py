@@ -43,7 +43,7 @@ def begin(training_loop: TrainingLoop, save_all: Callable[[], object]) -> None:
 
 
 def newest() -> Path | None:
-    """The folder of the newest checkpoint; None: there is none."""
+    """Return the folder of the newest checkpoint; None: there is none."""
     path = adaptdl_variable("CHECKPOINT_PATH")
     if path is None or not Path(path).is_dir():
         return None

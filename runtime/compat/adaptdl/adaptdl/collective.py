@@ -73,7 +73,7 @@ def allreduce_async(value: Any, reduce_fn: Callable[[Any, Any], Any] | None = No
 
 
 def broadcast(value: Any) -> Any:
-    """The value of replica 0."""
+    """Return the value of replica 0."""
     _check()
     ours = training()
     return ours.gathered(value if ours.rank == 0 else None, "adaptdl.collective.broadcast()")[0]

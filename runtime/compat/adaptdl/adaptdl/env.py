@@ -29,7 +29,7 @@ def checkpoint_path() -> str | None:
 
 
 def share_path() -> str | None:
-    """A folder that all replicas see: on a cluster that of the code, unless ADAPTDL_SHARE_PATH names another."""
+    """Return a folder that all replicas see: on a cluster that of the code, unless ADAPTDL_SHARE_PATH names another."""
     return adaptdl_variable("SHARE_PATH")
 
 

@@ -248,7 +248,7 @@ class Driver:
         self._write_ledger(self._ledger)
 
     def _inherited(self) -> Entry | None:
-        """The entry of the checkpoint which the training continues from."""
+        """Return the entry of the checkpoint which the training continues from."""
         context = self._session.context
         if not self._progress.ledger or context is None or self._folder is None:
             return None
@@ -268,7 +268,7 @@ class Driver:
         self._progress.ledger = ledger.text
 
     def _logging(self) -> AbstractContextManager[None]:
-        """A context in which LOG_DIR is the driver's, not the rank's."""
+        """Return a context in which LOG_DIR is the driver's, not the rank's."""
         return nullcontext() if self._folder is None else logging_into(self._folder)
 
     def _say_environment(self) -> None:
@@ -334,7 +334,7 @@ def takes(owner: Any, method: str, parameter: str) -> bool:
 
 
 def _most(function: Callable[..., Any]) -> int | None:
-    """The number of positional arguments that a function takes; None: any number."""
+    """Return the number of positional arguments that a function takes; None: any number."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return None

@@ -46,7 +46,7 @@ class Ledger:
         self.text = ""
 
     def read(self) -> Entry | None:
-        """The newest entry of this attempt, whoever wrote it."""
+        """Return the newest entry of this attempt, whoever wrote it."""
         if not self._path.exists():
             return None
         self.text = self._path.read_text()
@@ -97,7 +97,7 @@ def records_after(metrics: Path, step: int) -> list[dict[str, Any]]:
 
 
 def _whole_lines(path: Path, start: int) -> list[bytes]:
-    """The lines behind byte `start`. What its writer had begun when it died is no line."""
+    """Return the lines behind byte `start`. What its writer had begun when it died is no line."""
     with path.open("rb") as file:
         file.seek(start)
         text = file.read()

@@ -19,7 +19,7 @@ def keep(optimizer: torch.optim.Optimizer, schedule: Schedule) -> Schedule:
 
 
 def schedule_of(optimizer: torch.optim.Optimizer) -> Schedule | None:
-    """The schedule that was made for this optimizer; None for one that is the script's own."""
+    """Return the schedule that was made for this optimizer; None for one that is the script's own."""
     return _schedules.get(optimizer)
 
 

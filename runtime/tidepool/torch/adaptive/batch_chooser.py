@@ -103,7 +103,7 @@ class BatchChooser:
         return BatchChoice(most.batch, most.accumulation)
 
     def _split(self, batch: int, size: Size) -> BatchChoice:
-        """The same batch on these ranks, with as few micro-batches as fit."""
+        """Return the same batch on these ranks, with as few micro-batches as fit."""
         share = -(-batch // size.ranks)
         most = self._bounds.max_micro_batch or share
         needed = -(-share // most) - 1

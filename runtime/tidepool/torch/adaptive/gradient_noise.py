@@ -130,7 +130,7 @@ class SquaredNorms:
         return sums.index_add_(0, places, torch.stack([length.float() for length in lengths]).square_())
 
     def _stepped_by(self, parameter: torch.nn.Parameter, gradient: torch.Tensor) -> torch.Tensor:
-        """The gradient as its optimizer weighs it."""
+        """Return the gradient as its optimizer weighs it."""
         _, optimizer, group = self._of[id(parameter)]
         state = optimizer.state.get(parameter, {}) if has_second_moments(optimizer) else {}
         if "exp_avg_sq" not in state:

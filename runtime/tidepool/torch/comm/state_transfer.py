@@ -134,7 +134,7 @@ def spec_of(tensor: torch.Tensor) -> list[Any]:
 
 
 def _memory(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a contiguous tensor, not copied."""
+    """Return the bytes of a contiguous tensor, not copied."""
     return tensor.view(-1).view(torch.uint8).numpy().data
 
 

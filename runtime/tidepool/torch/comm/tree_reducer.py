@@ -34,7 +34,7 @@ def reducer_of(
     virtual_ranks: int | None,
     control_size: int = CONTROL_SIZE,
 ) -> Reducer:
-    """The reducer that sums gradients in exactness `sum`, or, with `virtual_ranks`, in `bitwise`.
+    """Return the reducer that sums gradients in exactness `sum`, or, with `virtual_ranks`, in `bitwise`.
 
     The latter, and that of a batch that adapts, have a place for each parameter, also for those that are never thawed.
     """
@@ -82,7 +82,7 @@ def merges(leaf: int, first: int) -> int:
 
 
 def nodes(first: int, last: int) -> list[Node]:
-    """The fewest nodes that make up the leaves [first, last), in order: what `merges` leaves of such a span."""
+    """Return the fewest nodes that make up the leaves [first, last), in order: what `merges` leaves of such a span."""
     found: list[Node] = []
     for leaf in range(first, last):
         count = merges(leaf, first)
@@ -191,7 +191,7 @@ class _Tree:
         self._nodes = []
 
     def add_leaf(self, merged: int) -> None:
-        """`merged`: how many of the newest nodes become one with the leaf. The leaf is zero again after it."""
+        """Add the leaf to the nodes, and set it to zero. merged: number of the newest nodes that become one with it."""
         if merged:
             self._nodes[-1].add_(self._leaf)
         else:

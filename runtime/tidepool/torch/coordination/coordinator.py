@@ -451,7 +451,7 @@ def _first_line(line: bytes) -> Join | ShimJoin | Retire | AskFirst:
 
 
 def _open_store(address: str) -> tuple[TCPStore, int]:
-    """A store that listens on `address` only (TCPStore by itself listens on every interface)."""
+    """Return a store that listens on `address` only (TCPStore by itself listens on every interface)."""
     listener = listen_at(address)
     port = listener.getsockname()[1]
     store = TCPStore(

@@ -42,7 +42,7 @@ class Failure:
         return kind(**end, host=host, step=self.step, generation=self.generation, newcomer=self.newcomer, at=now)
 
     def growth_given_up(self, active: GenerationPlan, now: float) -> GrowthGivenUp:
-        """The entry that ends growth beyond the ranks of `active`."""
+        """Return the entry that ends growth beyond the ranks of `active`."""
         return msgspec.structs.replace(self.record(GrowthGivenUp, now), members=active_members(active))
 
 

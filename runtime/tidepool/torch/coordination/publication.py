@@ -57,7 +57,7 @@ class Publications:
                     self.newest_at = self.newest_at or entry.at
 
     def newest(self, member_id: str, now: float) -> list[Action]:
-        """The newest checkpoint's age, for a rank that may become rank 0 and write the next."""
+        """Return the newest checkpoint's age, for a rank that may become rank 0 and write the next."""
         return [Send(member_id, CoordinatorMessage("checkpointed", age=now - self.newest_at))] if self.newest_at else []
 
     def decide(

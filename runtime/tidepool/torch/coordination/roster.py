@@ -169,7 +169,7 @@ def active_members(plan: GenerationPlan) -> list[ActiveMember]:
 
 
 def wanted_of(ranks: Mapping[str, Rank], target: list[Member]) -> list[str]:
-    """The live rank of each place of the target, in the target's order; places without one are left out."""
+    """Return the live rank of each place of the target, in the target's order; places without one are left out."""
     by_place = {(rank.host, rank.slot): rank.member_id for rank in ranks.values() if not rank.left}
     places = [(member.host, member.slot) for member in target]
     return [by_place[place] for place in places if place in by_place]

@@ -122,7 +122,7 @@ class Control(RankConnection):
         self._step_seconds.append(seconds)
 
     def activate(self, group: Group) -> None:
-        """`group` is the one that training uses from now on; older plans are history.
+        """Let the training use `group` from now on; older plans are void.
 
         Raises CommunicationError if it was abandoned while its state was on its way.
         """
@@ -148,7 +148,7 @@ class Control(RankConnection):
         _dispose(prepared.group)
 
     def wait_until(self, condition: Callable[[], T], seconds: float | None = None) -> T:
-        """The first true value of `condition`, or its value when the time is over."""
+        """Return the first true value of `condition`, or its value when the time is over."""
         with self.changed:
             return self.changed.wait_for(condition, seconds)
 
@@ -342,7 +342,7 @@ class Control(RankConnection):
 
 
 def _dispose(group: Group | None) -> None:
-    """A group in which no thread of this process waits."""
+    """Drop a group in which no thread of this process waits."""
     if group is not None:
         group.break_off()
         group.drop()

@@ -130,7 +130,7 @@ class _Walk:
         self.terms = [self._times(term) for term in self.terms]
 
     def _below(self, node: Any, way: _Way) -> list[tuple[Any, _Way]] | None:
-        """The nodes that a node adds up or leaves as they are; None: it is a term."""
+        """Return the nodes that a node adds up or leaves as they are; None: it is a term."""
         kind, inputs = type(node).__name__, _inputs(node)
         if kind in _ADDED | _JOINED or (kind in _UNCHANGED and len(inputs) == 1):
             return [(each, way) for each in inputs]
@@ -305,13 +305,13 @@ def _inputs(node: Any) -> list[Any]:
 
 
 def _constant(node: Any) -> Any:
-    """The factor or divisor that is no function of the parameters, where there is one."""
+    """Return the factor or divisor that is no function of the parameters, where there is one."""
     other = node._saved_other
     return other if other is not None or type(node).__name__ in _DIVIDED else node._saved_self
 
 
 def _inverse(factor: Any, samples: int) -> tuple[float, ...]:
-    """The samples, if the factor is one by them: `loss * (1 / len(inputs))`."""
+    """Return the samples, if the factor is one by them: `loss * (1 / len(inputs))`."""
     if isinstance(factor, torch.Tensor) and (factor.numel() != 1 or factor.device.type != "cpu"):
         return ()
     number = float(factor)
@@ -319,7 +319,7 @@ def _inverse(factor: Any, samples: int) -> tuple[float, ...]:
 
 
 def _averaged(node: Any) -> _Term:
-    """The term of a mean, which may be a mean of means, or of sums over the samples."""
+    """Return the term of a mean, which may be a mean of means, or of sums over the samples."""
     while len(inputs := _inputs(node)) == 1 and type(inputs[0]).__name__ in _AVERAGED:
         node = inputs[0]
     if inputs and type(inputs[0]).__name__ == "SumBackward1":
@@ -342,7 +342,7 @@ def _masked(nodes: list[Any]) -> list[Callable[[], float]]:
 
 
 def _signed(number: int) -> int:
-    """The number as the C++ of torch means it."""
+    """Return the number as the C++ of torch means it."""
     return number - 2**64 if number >= 2**63 else number
 
 

@@ -381,7 +381,7 @@ class Step:
     def record(
         self, control: list[float], seconds: float, group: Group, attempt: int, progress: float | None
     ) -> dict[str, Any]:
-        """A line of `metrics.jsonl`, once the step is complete. control: summed over all ranks."""
+        """Return a line of `metrics.jsonl`, once the step is complete. control: summed over all ranks."""
         position, adaptation = self._shared.position, self._shared.adaptation
         made = StepRecord(
             step=position.step,

@@ -35,7 +35,7 @@ class StepDivision:
         return self.order(samples)
 
     def further(self, epoch: int, order: list[int], samples: int, *, whole: bool = False) -> list[int] | None:
-        """The order in which this epoch of so many samples goes on; None: it is over.
+        """Return the order in which this epoch of so many samples goes on; None: it is over.
 
         whole: a pass ends where less is left of it than a step takes.
         """
@@ -55,7 +55,7 @@ class StepDivision:
         return not self.adaptation.epoch_is_over(epoch, samples)
 
     def chunk(self, order: list[int], cursor: int) -> list[int]:
-        """The samples of a step."""
+        """Return the samples of a step."""
         return batch_at(order, cursor, self.position.effective_batch_size)
 
     def ahead(self, order: list[int], sharing: list[int]) -> Iterator[MicroBatch]:
@@ -72,7 +72,7 @@ class StepDivision:
         return self.parts(samples, self._largest_part(samples, number, sharing), sharing, self.least_samples)
 
     def first_span(self, samples: int, number: int, sharing: list[int]) -> tuple[int, int]:
-        """The first micro-batch of a step of so many samples, whichever rank computes it."""
+        """Return the first micro-batch of a step of so many samples, whichever rank computes it."""
         largest = self._largest_part(samples, number, sharing)
         pieces = parts(samples, (0, len(sharing)), self.virtual_ranks, largest, self.least_samples)[0].pieces
         return pieces[0] if pieces else (0, 0)
@@ -95,7 +95,7 @@ class StepDivision:
         return max(last - first for part in all_parts for first, last in part.pieces)
 
     def parts(self, samples: int, largest: int | None, sharing: list[int], least: int = 1) -> list[Part]:
-        """The parts of that many samples that this rank computes: none if it is not one of those that share."""
+        """Return the parts of that many samples that this rank computes: none if it is not one of those that share."""
         rank = self.transitions.group.rank
         if rank not in sharing:
             return []

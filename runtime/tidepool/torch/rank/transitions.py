@@ -175,7 +175,7 @@ class Transitions:
         return invitation
 
     def _invitation(self, control: Control) -> PreparedGeneration | None:
-        """A group to join now: as one that receives the state, or, told to commit, as the first of all.
+        """Return a group to join now: as one that receives the state, or, told to commit, as the first of all.
 
         A plan that takes this rank for a holder already is no invitation: its state is still on its way.
         """

@@ -171,7 +171,7 @@ def _model_of(structure: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
 
 
 def _safetensors(tensors: Sequence[torch.Tensor]) -> list[memoryview]:
-    """The file's content in pieces: the format's header, then the memory of the tensors, named by their numbers.
+    """Return the file's content in pieces: the format's header, then the memory of the tensors, named by their numbers.
 
     Those of a type that the format does not know are bytes in it.
     """
