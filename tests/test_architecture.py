@@ -324,9 +324,9 @@ def test_compatibility_modules_import_only_the_runtime() -> None:
 
 def test_importing_the_runtime_does_not_load_torch() -> None:
     code = "import sys, tidepool; sys.exit('http.client' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT / "runtime")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, cwd=ROOT / "runtime")
     code = "import sys, tidepool, tidepool.protocol, tidepool.env; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT / "runtime")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, cwd=ROOT / "runtime")
 
 
 def test_an_executor_does_not_load_django_whatever_its_environment_names() -> None:
@@ -334,7 +334,7 @@ def test_an_executor_does_not_load_django_whatever_its_environment_names() -> No
     code += "sys.exit('django.db' in sys.modules)"
     executor = {"TIDEPOOL_BROKER_URL": "redis://127.0.0.1:9/0", "TIDEPOOL_HOST_NAME": "a"}
     environment = os.environ | executor | {"DJANGO_SETTINGS_MODULE": "webapp.settings"}
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT, env=environment)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, cwd=ROOT, env=environment)
 
 
 def test_apps_have_nothing_but_a_docstring_in_their_package_files() -> None:
@@ -413,7 +413,7 @@ def test_every_test_folder_is_a_package() -> None:
 def test_importing_all_pages_does_not_load_what_fits_curves() -> None:
     """Each process of the web would wait for it, and keep it."""
     code = "import django; django.setup(); import webapp.urls, sys; sys.exit('scipy' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, cwd=ROOT)
 
 
 def views_by_name(patterns: Iterable[Any], namespace: str = "") -> Iterator[tuple[str, str]]:
