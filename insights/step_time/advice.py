@@ -33,6 +33,9 @@ _CHECKPOINTS = 0.05
 _COMMUNICATION = 0.25
 #: ... the same for time that does not depend on the size of the batch.
 _BATCH = 0.3
+#: Least of what computing takes for each batch, as a fraction of the update: where the update takes more than that, it
+#: is slow itself, whatever the batch.
+_OF_UPDATE = 0.25
 #: Reads of tensors in a step from which the script reads in each step.
 _EACH_STEP = 0.5
 #: Fractions of the time in data below and above which a rank waits for storage, or decodes.
@@ -119,10 +122,11 @@ def batch_share(shares: Shares, fixed_computing: float | None) -> float:
 
     The sum of the gradients does not depend on it either: there is advice of its own on that.
     """
-    if fixed_computing is None or shares["data"] > shares["compute"] / 4:  # data are part of the measured steps
+    if fixed_computing is None:
         return 0.0
-    fixed = fixed_computing * shares["compute"]
-    return fixed + shares["optimizer"] if fixed >= shares["optimizer"] else 0.0
+    # The measured steps contain their data, which may take the same for each batch: that much is not computing's.
+    fixed = fixed_computing * (shares["compute"] + shares["data"]) - shares["data"]
+    return fixed + shares["optimizer"] if fixed >= shares["optimizer"] * _OF_UPDATE else 0.0
 
 
 def _on_reads(ranks: Sequence[RankShare]) -> Iterator[SlowAdvice]:
@@ -166,27 +170,28 @@ def _on_all(shares: Shares, ranks: Sequence[RankShare], cores: float | None) -> 
     for part, (code, text) in _TEXTS.items():
         if part in least and shares.get(part, 0.0) >= least[part]:
             if part == "data":
-                text = (_on_workers(ranks, cores) or text) + _on_reading(ranks)
+                text = _on_data(ranks, cores) or text
             if part == "communication":
                 text = _on_network(ranks) + text
             yield _of(code, shares[part], text)
 
 
-def _on_reading(ranks: Sequence[RankShare]) -> str:
-    """Return what the processor does in that time; "": not known, or a bit of both."""
+def _on_data(ranks: Sequence[RankShare], cores: float | None) -> str:
+    """Return the text on data by what the processor does in that time; "": nothing of it is known."""
     known = [rank.data_busy for rank in ranks if rank.rank is not None and rank.data_busy is not None]
     busy = sum(known) / len(known) if known else 0.5
-    if busy < _IDLE:
+    if busy < _IDLE:  # workers cannot read more than a disk or a network brings
         return (
-            f" The processor is busy for {busy * 100:.0f} % of that time: the rest waits for storage or a network. Copy"
-            " the data to a disk of the host, or read more samples at once."
+            f"Copy the data to a fast disk of the host: the processor is busy for {busy * 100:.0f} % of the time in"
+            " data, so the rest waits for storage or a network. Workers of the loader (num_workers) help as far as that"
+            " can answer several reads at once."
         )
-    if busy > _BUSY:
-        return (
-            f" The processor is busy for {busy * 100:.0f} % of that time: it decodes. Keep decoded samples instead of"
-            " decoding them in each epoch."
-        )
-    return ""
+    decoding = (
+        f" The processor is busy for {busy * 100:.0f} % of that time: it decodes. Keep decoded samples instead of"
+        " decoding them in each epoch."
+    )
+    workers = _on_workers(ranks, cores)
+    return workers + decoding if workers and busy > _BUSY else workers
 
 
 def _on_network(ranks: Sequence[RankShare]) -> str:

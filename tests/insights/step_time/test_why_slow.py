@@ -123,13 +123,15 @@ def test_advice_on_data_counts_workers_and_cores(workers: int | None, cores: flo
 
 
 @pytest.mark.parametrize(
-    ("busy", "words"), [(0.04, "waits for storage or a network"), (0.9, "it decodes"), (0.5, None), (None, None)]
+    ("busy", "words"),
+    [(0.04, "Copy the data to a fast disk"), (0.9, "it decodes"), (0.5, None), (None, None)],
 )
 def test_advice_on_data_tells_waiting_from_decoding(busy: float | None, words: str | None) -> None:
     ranks = [replace(rank(number, data=0.5, compute=0.5), workers=0, data_busy=busy) for number in (0, 1)]
     [advice] = advice_on(shares(data=0.5, compute=0.5), ranks, None)
     assert ("processor is busy" in advice.text) == (words is not None)
     assert words is None or words in advice.text
+    assert ("give the loader num_workers" in advice.text) == (busy != 0.04), "workers bring no faster storage"
 
 
 @pytest.mark.parametrize(
@@ -168,6 +170,12 @@ def test_a_batch_that_is_too_small_is_named() -> None:
     [advice] = advice_on(every, ranks, None, fixed_computing=0.9)
     assert (advice.code, advice.fraction) == ("BATCH", 0.74)
     assert sentence_of(every, [], None, [advice]).startswith("74 % of the time does not depend on the size")
+    long = shares(compute=0.3, optimizer=0.35, script=0.05, communication=0.3)
+    [first] = advice_on(long, [replace(ranks[0], shares=long)], None, fixed_computing=0.9)
+    assert (first.code, first.fraction) == ("BATCH", 0.62), "an update of many small layers takes as long as they do"
+    slow_data = shares(compute=0.2, data=0.7, optimizer=0.1)
+    advised = advice_on(slow_data, [replace(ranks[0], shares=slow_data)], None, fixed_computing=0.9)
+    assert [one.code for one in advised] == ["DATA", "OPTIMIZER"], "data may take the same for each batch"
     for fixed in (None, 0.05):
         assert [one.code for one in advice_on(every, ranks, None, fixed_computing=fixed)] == ["OPTIMIZER"]
 
