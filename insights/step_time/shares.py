@@ -60,6 +60,7 @@ class RankShare:
     gpu_peak_step: Annotated[int | None, "Step of the rank in which that was first seen."] = None
     gpu_reserved_bytes: Annotated[int | None, "Memory that torch's allocator holds."] = None
     gpu_limit_bytes: Annotated[int | None, "Memory of its GPU."] = None
+    cpus: Annotated[str, "CPUs to which it is bound, such as 0-31,64-95; empty: it may use all of its host's."] = ""
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ def _signs(values: Mapping[str, Any], shares: Shares) -> dict[str, Any]:
         "gpu_peak_step": memory.get("peak_step"),
         "gpu_reserved_bytes": memory.get("reserved_bytes"),
         "gpu_limit_bytes": memory.get("limit_bytes"),
+        "cpus": signs.get("cpus", ""),
     }
 
 

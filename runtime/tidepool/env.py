@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tidepool.protocol import LaunchSpec
 
 __all__ = [
+    "COUNT_VARIABLE",
     "THREAD_VARIABLES",
     "RankContext",
     "adaptdl_variable",
@@ -148,12 +149,14 @@ def rank_environment(context: RankContext, launch_file: Path) -> dict[str, str]:
 
 #: Variables with the number of threads of OpenMP, MKL and OpenBLAS.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+#: Variable by which Python 3.13 and later tell a number of CPUs; "default": those of the machine.
+COUNT_VARIABLE = "PYTHON_CPU_COUNT"
 
 
 def core_variables(cores: float, threads: int | None) -> dict[str, str]:
     """Return the variables of a rank that may count on so many cores. threads: of its libraries; None: as they are."""
     chosen = {} if threads is None else dict.fromkeys(THREAD_VARIABLES, str(threads))
-    return {"TIDEPOOL_CORES": f"{round(cores, 3):g}", **chosen}
+    return {"TIDEPOOL_CORES": f"{round(cores, 3):g}", COUNT_VARIABLE: str(max(1, int(cores))), **chosen}
 
 
 def granted_cores() -> float | None:

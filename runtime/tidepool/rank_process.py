@@ -49,6 +49,7 @@ from tidepool.network_interfaces import interface_variables, interfaces
 from tidepool.own_cores import threads_on
 from tidepool.own_python import enter_own_python
 from tidepool.plain_groups import watch_group
+from tidepool.rank_cpus import bind_to, tell_share
 from tidepool.rank_exits import ERROR_FILE
 from tidepool.rank_logs import open_logs
 from tidepool.rank_niceness import yield_to_others
@@ -134,6 +135,8 @@ class RankStart:
     #: Cores that the process may count on, and whether it has as many threads.
     cores: float = 1.0
     sets_threads: bool = True
+    #: CPUs near its GPUs; empty: not known.
+    near_cpus: frozenset[int] = frozenset()
     #: Descriptors that stdout and stderr go to; None: the rank writes its logs itself.
     log_writers: tuple[int, int] | None = None
 
@@ -155,9 +158,11 @@ def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
         _leave_shim(start.shim_pid, {shim_socket.fileno(), *(start.log_writers or ())})
         if start.gpus is None:
             yield_to_others()
+        bind_to(start.near_cpus)
         _masks.append(Mask(start.secret_values))
         open_logs(start.context.log_dir, start.log_writers)
         _set_environment(start)
+        tell_share(os.environ, start.context.slot)
         procfs.set_title(start.context.title())
         _open_nursery(start.context)
         threading.Thread(

@@ -74,12 +74,13 @@ class JobReconciler:
         gpus: tuple[str, ...] = (),
         slot_cores: float = 1.0,
         sets_threads: bool = True,
+        near_cpus: tuple[str, ...] = (),
         **changes: Any,
     ) -> None:
         """slots_per_gpu: None for virtual slots. gpus: UUIDs."""
         launch, virtual = launch_spec(folder, script, **changes), slots_per_gpu is None
         place = ("host-a", "127.0.0.1", f"test{os.getpid()}-{folder.name}", virtual)
-        cores = {"slot_cores": slot_cores, "sets_threads": sets_threads}
+        cores: dict[str, Any] = {"slot_cores": slot_cores, "sets_threads": sets_threads, "near_cpus": near_cpus}
         self.spec = ShimSpec(7, 1, *place, launch, slots_per_gpu or 1, gpus=gpus, **cores)
         self.socket = json_sockets.socket_path(folder / "shim.sock")
         self.forkserver = forkserver

@@ -44,7 +44,8 @@ from tidepool.protocol import (
 from tidepool.shim import journal_path
 
 from workers.executor.config import ExecutorConfig
-from workers.executor.devices.slot_devices import recorded_uuids
+from workers.executor.devices.near_cpus import near_cpus
+from workers.executor.devices.slot_devices import number_of_slots, recorded_uuids
 from workers.executor.environments.cache import Environments, Failed, Ready
 from workers.executor.environments.requirements import TESTED_TORCH, folder_in, has_tested_torch
 from workers.executor.environments.software import software_in, why_driver_is_too_old
@@ -276,7 +277,8 @@ class JobReconciler:
             return
         self._append_once(software_in(self.environment))
         self._shim_backoff.add(time.monotonic())
-        spec = msgspec.structs.replace(self._spec(self._virtual_environment), user_secrets=secrets)
+        spec = self._spec(self._virtual_environment)
+        spec = msgspec.structs.replace(spec, user_secrets=secrets, near_cpus=near_cpus(spec.gpus))
         try:
             pid = forkserver.fork_shim(spec, self._shim_socket, self._wall())
         except ForkserverError as error:

@@ -240,6 +240,7 @@ class RankShare:
     gpu_reserved_bytes: int | None = None
     #: Memory of its GPU.
     gpu_limit_bytes: int | None = None
+    cpus: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

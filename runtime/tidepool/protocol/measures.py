@@ -48,6 +48,8 @@ class RankSigns(msgspec.Struct, frozen=True):
     sum_bytes: Bytes = 0
     #: Memory of the rank's GPU; None: its device is no GPU.
     gpu_memory: GpuMemory | None = None
+    #: CPUs to which the rank is bound, such as "0-31,64-95"; "": it may use all of its host's.
+    cpus: Name = ""
 
 
 class SpentTime(msgspec.Struct, frozen=True):

@@ -76,6 +76,8 @@ class ShimSpec(msgspec.Struct, frozen=True):
     user_secrets: tuple[GivenSecret, ...] = ()
     #: Cores that each of the host's slots stands for.
     slot_cores: float = 1.0
+    #: List of the CPUs near each GPU, in the order of `gpus`; "": not known.
+    near_cpus: tuple[str, ...] = ()
     #: Whether ranks have as many threads as cores; False: the host's operator has set a number for all processes.
     sets_threads: bool = True
     #: Bytes of temporary files that the job may have for each slot; None: as many as there is room for.

@@ -1,6 +1,6 @@
 /* A libnvidia-ml.so.1 without a driver, for pynvml, which loads it by name. $FAKE_NVML names a file of lines "key
  * value", read with each call: `init` (a return code), `driver`, `cuda`, `count`, and for GPU n `n.lost`, `n.uuid`,
- * `n.mig`, `n.instances`, `n.mode`, `n.minor`, `n.errors`, `n.remap_pending`, `n.remap_failed`; `xid` and `xid_gpu` are an event,
+ * `n.mig`, `n.instances`, `n.mode`, `n.minor`, `n.pci`, `n.errors`, `n.remap_pending`, `n.remap_failed`; `xid` and `xid_gpu` are an event,
  * told as often as `xid_number` rises. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@ enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, GPU_IS_LOST 
 typedef unsigned long Handle; /* 1 + GPU, and for an instance 1000 * (1 + instance) more */
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned gpu, memory; } Rates;
+typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } Pci;
 typedef struct { Handle device; unsigned long long type, data; unsigned gi, ci; } Event;
 
 static int text(const char *key, char *value) {
@@ -70,6 +71,18 @@ int nvmlDeviceGetName(Handle device, char *out, unsigned size) {
 int nvmlDeviceGetMinorNumber(Handle device, unsigned *out) {
     *out = (unsigned)gpu_number(device, "minor", (long)device - 1);
     return is_lost(device);
+}
+int nvmlDeviceGetPciInfo_v3(Handle device, Pci *out) {
+    char key[64], value[128];
+    snprintf(key, sizeof key, "%lu.pci", (device - 1) % 1000);
+    if (!text(key, value)) return NOT_SUPPORTED;
+    memset(out, 0, sizeof *out);
+    snprintf(out->bus_id, sizeof out->bus_id, "%s", value);
+    return is_lost(device);
+}
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Handle device, Handle *out) {
+    *out = (device - 1) % 1000 + 1;
+    return device > 1000 ? is_lost(device) : NOT_SUPPORTED;
 }
 int nvmlDeviceGetMigMode(Handle device, unsigned *now, unsigned *pending) {
     *now = *pending = (unsigned)gpu_number(device, "mig", 0);

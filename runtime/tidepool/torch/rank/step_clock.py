@@ -16,6 +16,7 @@ from enum import IntEnum
 import torch
 
 from tidepool.protocol import SPENT_PARTS, RankSigns, SpentTime
+from tidepool.rank_cpus import bound_words
 from tidepool.torch.adaptive.profiler import Stopwatch
 from tidepool.torch.comm.reducer import Reducer
 from tidepool.torch.data import Feed
@@ -67,6 +68,7 @@ class StepClock:
         self._gpu_seconds: float | None = None
         self._reducer: Reducer | None = None
         self._reads, self._memory = HostReads(), DeviceMemory(None)
+        self._cpus = bound_words()
 
     def watch(self, device: torch.device) -> None:
         """Watch the device: reads of its tensors by this thread, and its memory."""
@@ -181,6 +183,7 @@ class StepClock:
             operation, seconds = self._waits.popleft()
             waits.append((operation, round(seconds, 6)))
         if len(waits) == _MOST_WAITS:
+            cpus=self._cpus,
             self._each *= 2
         elif len(waits) < _MOST_WAITS // 4 and self._each > 1:
             self._each //= 2

@@ -1,0 +1,60 @@
+"""CPUs near each GPU of this host, as the kernel tells them: those of the NUMA node to which the GPU is attached."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import pynvml
+
+from workers.executor.devices.inventory import or_none
+
+__all__ = ["near_cpus"]
+
+_DEVICES: Final = Path("/sys/bus/pci/devices")
+
+
+def near_cpus(uuids: Iterable[str], devices: Path = _DEVICES) -> tuple[str, ...]:
+    """Return the list of CPUs near each GPU, such as "0-31,64-95"; "": not known, or the host has one node.
+
+    devices: the kernel's folder of devices.
+    """
+    addresses = _addresses([*uuids])
+    return tuple("" if address is None else _near(address, devices) for address in addresses)
+
+
+def _near(address: str, devices: Path) -> str:
+    """Return the list of CPUs near a device. address: of PCI, as NVML writes it."""
+    domain, _, place = address.lower().partition(":")
+    folder = devices / f"{domain[-4:]}:{place}"
+    try:
+        node, cpus = ((folder / name).read_text().strip() for name in ("numa_node", "local_cpulist"))
+    except OSError:
+        return ""
+    return "" if node.startswith("-") else cpus
+
+
+def _addresses(uuids: Sequence[str]) -> list[str | None]:
+    """Return the address of each GPU, or of the board of an instance of one; None: the driver does not tell."""
+    unknown: list[str | None] = [None] * len(uuids)
+    if not uuids:
+        return unknown
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return unknown
+    try:
+        return [_address(uuid) for uuid in uuids]
+    finally:
+        or_none(pynvml.nvmlShutdown)
+
+
+def _address(uuid: str) -> str | None:
+    handle = or_none(pynvml.nvmlDeviceGetHandleByUUID, uuid)
+    if handle is None:
+        return None
+    board = or_none(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
+    place = or_none(pynvml.nvmlDeviceGetPciInfo, board or handle)
+    if place is None:
+        return None
+    address: str | bytes = place.busId
+    return address.decode() if isinstance(address, bytes) else address
