@@ -192,8 +192,8 @@ _ADVICE = (
     (re.compile(r"ModuleNotFoundError"), HOW_TO_REQUIRE),
     (
         re.compile(r"Bus error|SIGBUS|</torch_\w+>|/dev/shm"),
-        "The shared memory of the host (/dev/shm) is probably full, by which a DataLoader's workers hand over their "
-        "batches: use fewer workers (num_workers) or smaller batches, or ask an administrator to enlarge it.",
+        "Shared memory (/dev/shm) is probably full, by which a DataLoader's workers hand over their batches: use fewer "
+        "workers (num_workers) or smaller batches, or ask for more memory with each GPU (--memory).",
     ),
     (
         re.compile(r"OutOfMemory: |killed by signal: Killed|DataLoader worker \(.*exited unexpectedly"),

@@ -9,9 +9,9 @@ from tests.jobs.test_messages import END
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        ("RuntimeError: DataLoader worker (pid 3) is killed by signal: Bus error", "The shared memory of the host"),
-        ("SIGBUS: the process was ended by SIGBUS: bus error", "The shared memory of the host"),
-        ("RuntimeError: unable to write to file </torch_1_2_3>: No space left on device", "The shared memory of"),
+        ("RuntimeError: DataLoader worker (pid 3) is killed by signal: Bus error", "Shared memory (/dev/shm)"),
+        ("SIGBUS: the process was ended by SIGBUS: bus error", "Shared memory (/dev/shm)"),
+        ("RuntimeError: unable to write to file </torch_1_2_3>: No space left on device", "Shared memory (/dev/shm)"),
         ("OutOfMemory: the kernel killed the process because memory ran out", "The memory of the host"),
         ("RuntimeError: DataLoader worker (pid 3) is killed by signal: Killed", "The memory of the host"),
         ("ModuleNotFoundError: No module named 'timm'", "Add the package that provides it"),

@@ -371,10 +371,9 @@ class JobReconciler:
         place = (config.host, config.address, config.mark, virtual)
         gpus = () if virtual else recorded_uuids(config.run_folder)
         own = (config.slots_per_gpu, environment, gpus, desired.secret)
-        slots = config.virtual_slots if virtual else len(gpus) * config.slots_per_gpu
         return ShimSpec(
             *(desired.job, desired.attempt, *place, desired.launch, *own),
-            slot_cores=max(0.0, usable().cores - config.reserved_cores) / (slots or 1),
+            slot_cores=max(0.0, usable().cores - config.reserved_cores) / (number_of_slots(config) or 1),
             sets_threads=config.sets_threads,
             slot_scratch_bytes=config.slot_scratch_bytes,
         )

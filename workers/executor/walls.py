@@ -7,19 +7,28 @@ from shutil import rmtree
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from tidepool.cgroup_limits import usable
 from tidepool.confine.levels import Abilities, standing_of
 from tidepool.confine.wall import Wall
 from tidepool.own_python import own_folder
-from tidepool.protocol import DesiredJob
+from tidepool.protocol import DesiredJob, LaunchSpec
 
 from workers.executor.config import ExecutorConfig
 from workers.executor.devices.files import why_not_apart
-from workers.executor.devices.slot_devices import recorded_uuids
+from workers.executor.devices.slot_devices import number_of_slots, recorded_uuids
 from workers.executor.environments.cache import Ready
 from workers.executor.environments.images import needs_folder
 from workers.executor.users import user_of
 
-__all__ = ["closed_ports", "isolation_of", "remove_temporary", "tried_users", "wall_for", "why_no_training"]
+__all__ = [
+    "closed_ports",
+    "isolation_of",
+    "remove_temporary",
+    "shared_memory_of",
+    "tried_users",
+    "wall_for",
+    "why_no_training",
+]
 
 _SHARED: Final = (
     "Trainings are not kept apart, because its executor has TIDEPOOL_ISOLATION=shared: each can read and change what "
@@ -125,7 +134,25 @@ def wall_for(config: ExecutorConfig, desired: DesiredJob, environment: Ready) ->
         closed_ports=tuple(sorted({*config.closed_ports, *closed_ports(config.broker_url)})),
         user=None if config.user_ids is None else user_of(config.user_ids, desired),
         has_own_devices=config.isolation == "sealed",
+        shared_memory_bytes=shared_memory_of(
+            launch,
+            number_of_slots(config),
+            usable().memory_bytes - config.reserved_memory_bytes,
+            config.slot_limits.memory_bytes,
+        ),
     )
+
+
+def shared_memory_of(launch: LaunchSpec, slots: int, memory_bytes: int, limit_bytes: int | None) -> int | None:
+    """Return the size in bytes of a training's /dev/shm: the memory of all slots that it may get on this host, now or
+    when it grows. None: the number of slots is not known yet.
+
+    slots: of the host. memory_bytes: what trainings may use of it. limit_bytes: of a slot, as the operator has set it.
+    """
+    if slots < 1 or memory_bytes <= 0:
+        return None
+    asked = None if launch.memory_gib_per_gpu is None else launch.memory_gib_per_gpu * 1024**3
+    return min(memory_bytes, (asked or limit_bytes or memory_bytes // slots) * min(launch.max_slots, slots))
 
 
 def remove_temporary(config: ExecutorConfig, job: int, attempt: int) -> None:

@@ -70,7 +70,7 @@ def enter_view(wall: Wall, hidden: Sequence[str], shown: Sequence[str]) -> None:
     kernel.set_read_only("/")
     for place in sorted({*covered, *view}):  # outer ones first: a place may hide one that it is in, or show one
         if place in covered:
-            _cover(place, spare.get(place), wall.user)
+            _cover(place, spare.get(place), wall)
         if place in view:
             _attach(view[place], place, wall.user)
     for place in covered:
@@ -123,16 +123,17 @@ def _existing(places: Iterable[str]) -> list[str]:
     return [place for place in places if os.path.exists(place)]
 
 
-def _cover(place: str, tree: int | None, user: int | None) -> None:
+def _cover(place: str, tree: int | None, wall: Wall) -> None:
     if tree is not None:
         if os.path.lexists(place):  # else it is out of sight already, in an outer place that is covered
             kernel.move_tree(tree, place)
         os.close(tree)
     elif place == _SHARED_MEMORY:
-        _make(place, user, is_folder=True)  # a private /dev is empty
-        kernel.mount("tmpfs", place, "tmpfs", 0, "mode=1777")
+        _make(place, wall.user, is_folder=True)  # a private /dev is empty
+        size = "" if wall.shared_memory_bytes is None else f",size={wall.shared_memory_bytes}"
+        kernel.mount("tmpfs", place, "tmpfs", 0, f"mode=1777{size}")
     else:
-        _make(place, user, is_folder=True)  # a hidden folder among temporary files, which are covered already
+        _make(place, wall.user, is_folder=True)  # a hidden folder among temporary files, which are covered already
         kernel.mount("tmpfs", place, "tmpfs", 0, "mode=0755,size=1m")
 
 

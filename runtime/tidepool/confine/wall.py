@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 __all__ = ["Wall", "is_within", "outer", "with_targets", "without"]
@@ -25,31 +25,32 @@ class Wall:
     user: int | None = None
     #: Whether /dev is private: with the devices that all programs need, and the GPUs that the executor puts there.
     has_own_devices: bool = False
+    #: Size in bytes of its own /dev/shm; None: half of the machine's memory, as the kernel has it.
+    shared_memory_bytes: int | None = None
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the wall of a request. Raises KeyError or TypeError."""
         names = ("hidden", "readable", "writable")
         places = {name: tuple(str(place) for place in values[name]) for name in names}
-        user = values.get("user")
+        user, shared_memory = values.get("user"), values.get("shared_memory_bytes")
         return cls(
             **places,
             temporary=str(values["temporary"]),
             closed_ports=tuple(map(int, values["closed_ports"])),
             user=None if user is None else int(user),
             has_own_devices=bool(values.get("has_own_devices", False)),
+            shared_memory_bytes=None if shared_memory is None else int(shared_memory),
         )
 
     def resolved(self) -> "Wall":
         """Return the wall without what does not exist. A path with links is there as it is and without them."""
-        return Wall(
-            tuple(outer(map(os.path.realpath, filter(os.path.exists, self.hidden)))),
-            tuple(with_targets(self.readable)),
-            tuple(with_targets(self.writable)),
-            os.path.realpath(self.temporary),
-            self.closed_ports,
-            self.user,
-            self.has_own_devices,
+        return replace(
+            self,
+            hidden=tuple(outer(map(os.path.realpath, filter(os.path.exists, self.hidden)))),
+            readable=tuple(with_targets(self.readable)),
+            writable=tuple(with_targets(self.writable)),
+            temporary=os.path.realpath(self.temporary),
         )
 
 

@@ -15,8 +15,9 @@ from tests.workers.executor.embedded import Host, desired_job
 from tests.workers.executor.environments.test_cache import wheel
 from workers.executor.config import ExecutorConfig
 from workers.executor.environments.cache import Ready
-from workers.executor.walls import closed_ports, isolation_of, wall_for, why_no_training
+from workers.executor.walls import closed_ports, isolation_of, shared_memory_of, wall_for, why_no_training
 
+GIB = 1024**3
 ALL = Abilities(landlock=7, mounts=True, calls=True)
 #: Tries to read the executor's files and to write beside its own folder; keeps what it may.
 TRIES = """
@@ -98,6 +99,47 @@ def test_the_home_is_hidden_and_a_jobs_own_folders_are_not(config: ExecutorConfi
     assert wall.closed_ports == (6390,)
     assert Path(wall.temporary).stat().st_mode & 0o777 == 0o700
     assert wall_for(replace(config, isolation="shared"), desired, Ready()) is None
+
+
+#: Tells the size of /dev/shm.
+SHARES = """
+import json, os
+from pathlib import Path
+there = os.statvfs("/dev/shm")
+Path(os.environ["RESULT_DIR"], "size.json").write_text(json.dumps(there.f_blocks * there.f_frsize))
+"""
+
+
+def test_shared_memory_is_sized_for_the_training(host: Host, tmp_path: Path) -> None:
+    launch = launch_spec(tmp_path, SHARES, engine="fixed", data_dir="", memory_gib_per_gpu=1, max_slots=2)
+    host.send_desired(desired_job(launch, [0], lead=True))
+    [ended] = host.until_exited(1)
+    assert ended.data["code"] == 0, ended.data
+    assert json.loads((tmp_path / "attempt-1" / "size.json").read_text()) == 2 * GIB
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit", "most", "slots", "size"),
+    [
+        (None, None, 1, 4, 16),
+        (None, None, 4, 4, 64),
+        (None, None, 64, 4, 64),
+        (None, 8, 2, 4, 16),
+        (24, 8, 2, 4, 48),
+        (24, None, 4, 4, 64),
+    ],
+)
+def test_shared_memory_is_that_of_all_slots_that_it_may_get_on_the_host(
+    asked: int | None, limit: int | None, most: int, slots: int, size: int, tmp_path: Path
+) -> None:
+    """The host has 64 GiB. Amounts are GiB."""
+    launch = launch_spec(tmp_path, "", memory_gib_per_gpu=asked, max_slots=most)
+    assert shared_memory_of(launch, slots, 64 * GIB, limit and limit * GIB) == size * GIB
+
+
+def test_shared_memory_has_no_size_before_the_slots_are_known(tmp_path: Path) -> None:
+    assert shared_memory_of(launch_spec(tmp_path, ""), 0, 64 * GIB, None) is None
+    assert shared_memory_of(launch_spec(tmp_path, ""), 4, -GIB, None) is None
 
 
 def test_a_host_without_walls_runs_nothing_unless_its_operator_says_so(config: ExecutorConfig) -> None:

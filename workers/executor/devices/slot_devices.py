@@ -10,7 +10,9 @@ from pathlib import Path
 
 from tidepool.journal import replace_file
 
-__all__ = ["SlotDevices", "assigned", "recorded_uuids"]
+from workers.executor.config import ExecutorConfig
+
+__all__ = ["SlotDevices", "assigned", "number_of_slots", "recorded_uuids"]
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _FILE = "gpus.json"
@@ -40,6 +42,13 @@ def recorded_uuids(folder: Path) -> tuple[str, ...]:
     except (OSError, ValueError):
         return ()
     return tuple(record["uuids"]) if record["boot"] == _boot() else ()
+
+
+def number_of_slots(config: ExecutorConfig) -> int:
+    """Return the number of slots of this host; 0: its GPUs are not known yet."""
+    if config.virtual_slots is not None:
+        return config.virtual_slots
+    return len(recorded_uuids(config.run_folder)) * config.slots_per_gpu
 
 
 class SlotDevices:
