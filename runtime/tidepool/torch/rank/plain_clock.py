@@ -2,7 +2,8 @@
 
 A batch of a `DataLoader` begins computing, the end of backward ends it, and an optimizer's step is the update. A batch
 that is read without gradients is validation. `DistributedDataParallel` on CPUs waits for its sum within backward, after
-the last gradient has been accumulated; on GPUs the host does not wait there. The rest counts as script.
+the last gradient has been accumulated; on GPUs the host does not wait there. The rest counts as script, less what a GPU
+computed meanwhile, from the batch to the end of backward: the host runs ahead of it, and waits for it in the script.
 """
 
 import functools
@@ -16,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from tidepool.torch.rank.gpu_times import GpuTimes
 from tidepool.torch.rank.step_clock import StepClock, TimePart
 
 __all__ = ["watch_plain_loop"]
@@ -45,6 +47,8 @@ class _PlainLoop:
         #: Time of the newest gradient of a model whose ranks sum it, within the backward under way.
         self._gradient_at: float | None = None
         self._sums = 0
+        #: Times of the model's GPU; None: it is on a CPU, or has made no update yet.
+        self._gpu: GpuTimes | None = None
 
     def _counts(self) -> bool:
         return threading.get_ident() == self._thread and not self._is_over()
@@ -60,6 +64,8 @@ class _PlainLoop:
             try:
                 batch = read(iterator)
                 following = TimePart.COMPUTE if torch.is_grad_enabled() else TimePart.VALIDATION
+                if self._gpu is not None and following is TimePart.COMPUTE:
+                    self._gpu.begin()
             finally:
                 self.clock.enter(following)
             return batch
@@ -77,6 +83,8 @@ class _PlainLoop:
                 return backward(*arguments, **named)
             finally:
                 self.clock.enter(TimePart.SCRIPT)
+                if self._gpu is not None:
+                    self._gpu.end()
                 if self._gradient_at is not None and self.clock.is_counting:
                     self._sums += 1
                     self.clock.note_wait(self._sums, time.monotonic() - self._gradient_at)
@@ -105,7 +113,11 @@ class _PlainLoop:
             return
         self.clock.enter(TimePart.SCRIPT)
         if not self.clock.is_counting:
-            self.clock.watch(optimizer.param_groups[0]["params"][0].device)
+            device = optimizer.param_groups[0]["params"][0].device
+            self._gpu = GpuTimes() if device.type == "cuda" else None
+            self.clock.watch(device)
             self.clock.begin()
-        else:
-            self.clock.count_step()
+            return
+        if self._gpu is not None:
+            self.clock.note_computed(self._gpu.take())
+        self.clock.count_step()

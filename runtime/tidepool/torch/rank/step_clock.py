@@ -150,6 +150,14 @@ class StepClock:
         self._seconds[TimePart.COMMUNICATION] += seconds
         self._keep_wait(operation, seconds)
 
+    def note_computed(self, seconds: float) -> None:
+        """Count so many seconds of computing by the GPU's clock. What the host has not seen of it as computing was a
+        wait of the script for the GPU."""
+        self._gpu_seconds = (self._gpu_seconds or 0.0) + seconds
+        behind = min(max(0.0, self._gpu_seconds - self._seconds[TimePart.COMPUTE]), self._seconds[TimePart.SCRIPT])
+        self._seconds[TimePart.SCRIPT] -= behind
+        self._seconds[TimePart.COMPUTE] += behind
+
     def _keep_wait(self, operation: int, seconds: float) -> None:
         if operation % self._each == 0:
             self._waits.append((operation, seconds))
@@ -175,6 +183,7 @@ class StepClock:
             gpu_seconds=None if self._gpu_seconds is None else round(self._gpu_seconds, 6),
             sum_bytes=self._reducer.bytes if self._reducer is not None else 0,
             gpu_memory=self._memory.newest,
+            cpus=self._cpus,
         )
 
     def _taken_waits(self) -> list[tuple[int, float]]:
@@ -183,7 +192,6 @@ class StepClock:
             operation, seconds = self._waits.popleft()
             waits.append((operation, round(seconds, 6)))
         if len(waits) == _MOST_WAITS:
-            cpus=self._cpus,
             self._each *= 2
         elif len(waits) < _MOST_WAITS // 4 and self._each > 1:
             self._each //= 2
