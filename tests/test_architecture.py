@@ -49,7 +49,7 @@ JOBS_LAYERS: tuple[tuple[str, ...], ...] = (
     ("actions",),
     ("pages", "api"),
     ("templatetags",),
-    ("apps", "tasks", "management"),
+    ("apps", "background", "tasks", "management"),
 )
 #: Layers within scheduling/: the steps of a cycle in order, and above them previews and other questions.
 SCHEDULING_LAYERS: tuple[tuple[str, ...], ...] = (

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
+from tidepool.units import size_in
 
 from workers.executor.broker_url import IN_BRACKETS, is_readable, verified
 
@@ -47,6 +48,14 @@ class Environment:
         if not least <= value < float("inf"):
             raise ImproperlyConfigured(f"{name} is {text}: set it to {least:g} or more.")
         return value
+
+    def size(self, name: str) -> int:
+        """A number of bytes, such as 2TiB; 0: none is set."""
+        text = self.text(name, "")
+        size = size_in(text) if text else 0
+        if size is None:
+            raise ImproperlyConfigured(f"{name} is {text!r}: set it to a size, such as 2TiB.")
+        return size
 
     def flag(self, name: str) -> bool:
         text = self.text(name, "").lower()

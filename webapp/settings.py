@@ -70,6 +70,8 @@ TIDEPOOL_TRUSTED_PROXIES = _environment.networks("TIDEPOOL_TRUSTED_PROXIES")
 #: Caps of an uploaded archive: what is written, not what the archive says about itself.
 TIDEPOOL_UPLOAD_MAX_BYTES = int(_environment.number("TIDEPOOL_UPLOAD_MAX_BYTES", 2 * 1024**3, least=1))
 TIDEPOOL_UPLOAD_MAX_FILES = int(_environment.number("TIDEPOOL_UPLOAD_MAX_FILES", 10_000, least=1))
+#: Bytes on the disk that the trainings of a user may take; 0: as many as there is room for.
+TIDEPOOL_USER_DISK = _environment.size("TIDEPOOL_USER_DISK")
 #: Currency of the prices of GPU-hours: a word or sign that stands behind amounts.
 TIDEPOOL_CURRENCY = _environment.text("TIDEPOOL_CURRENCY", "EUR")
 

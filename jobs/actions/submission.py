@@ -43,6 +43,7 @@ from jobs.files.validation_runs import validation_of, why_not_validated
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job, JobRun, JobTag, RequiredEnvironment, Secret, Validation
 from jobs.options import Options, engine_of, option_values, options_of_validation, requested_values
+from jobs.queries.disk_room import refuse_beyond_room
 from jobs.queries.serializers import JobStateOutput, as_json
 from jobs.states import JobState, Reason
 from jobs.topics import JOBS, jobs_topic_of
@@ -201,7 +202,8 @@ def _check_again(
 
 
 def check(given: Submission, owner: User) -> Checked:
-    """Check a submission. Raises InvalidSubmission with a sentence for each invalid field."""
+    """Check a submission. Raises InvalidSubmission with a sentence for each invalid field, and DiskFull."""
+    refuse_beyond_room(owner)
     problems = Problems()
     name = problems.checked_name(given.name)
     model = find_model(problems, given.model, given.model_version, owner)

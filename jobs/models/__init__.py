@@ -1,5 +1,6 @@
 """Models of the jobs app, one file per subject. Invariants are database constraints in these models."""
 
+from jobs.models.disk import DiskUse
 from jobs.models.environments import DefaultEnvironment, HostEnvironment, NamedEnvironment, RequiredEnvironment
 from jobs.models.jobs import ChosenCharts, ChosenColumns, InstanceGroup, Job, JobEvent, JobRun, SavedFilter
 from jobs.models.profiles import JobProfile, KindSpeedRatio, ThroughputPoint, TimeByCause
@@ -31,6 +32,7 @@ __all__ = [
     "ChosenCharts",
     "ChosenColumns",
     "DefaultEnvironment",
+    "DiskUse",
     "Environment",
     "Generation",
     "GpuActivity",

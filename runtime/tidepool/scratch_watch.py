@@ -15,7 +15,7 @@ from typing import Final
 from tidepool.shim_slots import RankProcess
 from tidepool.units import size_words
 
-__all__ = ["SCRATCH_FULL", "ScratchWatch"]
+__all__ = ["SCRATCH_FULL", "ScratchWatch", "sizes_below"]
 
 #: Kind of error of ranks that were ended because of it.
 SCRATCH_FULL: Final = "ScratchFull"
@@ -58,7 +58,7 @@ class ScratchWatch:
     def _measure(self) -> bool:
         """Look at some more files; return whether these were the last."""
         if self._sizes is None:
-            self._sizes = _sizes(self._folder)
+            self._sizes = sizes_below(self._folder)
         for number, size in enumerate(self._sizes, 1):
             self._found += size
             if number == _FILES_PER_TURN:
@@ -76,7 +76,7 @@ class ScratchWatch:
                 kill(rank)
 
 
-def _sizes(folder: str) -> Iterator[int]:
+def sizes_below(folder: str) -> Iterator[int]:
     """Yield the bytes on the disk of each file and folder below one.
 
     What has gone meanwhile is left out, and so is what is mounted there: code and results whose path begins with /tmp.

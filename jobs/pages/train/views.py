@@ -34,6 +34,7 @@ from jobs.pages.train.clone_names import clone_name
 from jobs.pages.train.fields import parameter_fields
 from jobs.pages.train.forms import ON_PAGE, TrainForm
 from jobs.pages.train.sweeps import Sweep, start_sweep
+from jobs.queries.disk_room import disk_room
 from jobs.queries.groups import usable_groups
 from jobs.queries.jobs import own_tags, visible_jobs
 from jobs.queries.secrets import secret_names, who_else_reads
@@ -103,6 +104,7 @@ def train(request: HttpRequest) -> HttpResponse:
         "stopped_groups": [] if opened.groups else InstanceGroup.objects.order_by("name")[:_MOST_STOPPED],
         "typed_parameters": form.typed_parameters,
         "secrets_warning": who_else_reads(),
+        "disk_warning": disk_room(login_user(request)).warning,
         "known_tags": own_tags(request.user)[:_MOST_TAGS],
         "weights_suffixes": ",".join(WEIGHTS_SUFFIXES),
         "uploaded_label": _UPLOADED,

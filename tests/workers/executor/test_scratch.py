@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tidepool.confine.probe import probe
-from tidepool.scratch_watch import SCRATCH_FULL, ScratchWatch, _sizes
+from tidepool.scratch_watch import SCRATCH_FULL, ScratchWatch, sizes_below
 
 from tests.runtime.process_tree import launch_spec
 from tests.workers.executor.embedded import Broker, Host, desired_job
@@ -27,7 +27,7 @@ while True:
 
 
 def bytes_in(folder: Path) -> int:
-    return sum(_sizes(str(folder)))
+    return sum(sizes_below(str(folder)))
 
 
 def test_files_are_counted_once_and_links_are_not_followed(tmp_path: Path) -> None:
@@ -48,13 +48,13 @@ def test_a_file_with_a_hole_takes_what_is_written(tmp_path: Path) -> None:
 #: Tells the bytes in a folder, in a mount namespace with another folder mounted below it.
 TELLS = """
 import ctypes, sys
-from tidepool.scratch_watch import _sizes
+from tidepool.scratch_watch import sizes_below
 libc = ctypes.CDLL(None, use_errno=True)
 assert libc.unshare(0x20000) == 0
 assert libc.mount(b"none", b"/", b"", 1 << 18 | 1 << 14, None) == 0
 folder, source, place = sys.argv[1:]
 assert libc.mount(source.encode(), place.encode(), b"", 1 << 12, None) == 0
-print(sum(_sizes(folder)))
+print(sum(sizes_below(folder)))
 """
 
 

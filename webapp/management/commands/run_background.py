@@ -1,4 +1,4 @@
-"""The background worker: checks datasets, plays replays, sends alerts, runs studies, mirrors trainings to MLflow."""
+"""The background worker: checks datasets, plays replays, sends alerts, runs studies, measures, mirrors to MLflow."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from alerts.background import Alerts
 from core.background import BackgroundTask, BackgroundWorker
 from core.process import stop_at_signals
 from datasets.background import DatasetChecks
+from jobs.background import DiskMeasurements
 from replay.background import ReplayWorker
 from studies.background import StudyController
 from studies.copying import OptunaCopies
@@ -31,6 +32,9 @@ def _tasks() -> list[BackgroundTask]:
         BackgroundTask("alerts", alerts.run, alerts.has_work),
         BackgroundTask("studies", studies.run, studies.has_work),
     ]
+    if settings.TIDEPOOL_USER_DISK:
+        measurements = DiskMeasurements()
+        tasks.append(BackgroundTask("disk", measurements.run, measurements.has_work))
     if settings.TIDEPOOL_OPTUNA_URL:
         copies = OptunaCopies()
         tasks.append(BackgroundTask("copies", copies.run, copies.has_work))
