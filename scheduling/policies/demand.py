@@ -69,6 +69,8 @@ class Demand:
     bundle_rank: int = 0
     #: See `scheduling.snapshot.JobView.is_restarting`.
     restarting: bool = False
+    #: Slots that each of its GPUs counts as; see `scheduling.host_shares`.
+    per_gpu: int = 1
 
     @property
     def kept(self) -> int:

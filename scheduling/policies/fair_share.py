@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from scheduling.policies.backfill import Reservation, committed_slots, reserve
 from scheduling.policies.demand import Demand
@@ -39,7 +40,8 @@ def fair_division(demands: Sequence[Demand], capacity: int, *, preemption: bool,
     Lambda is solved for exactly: share what is left among the unclamped, clamp who violates a limit, repeat. Each pass
     clamps only on the side where the violations weigh more; such a job stays clamped in the solution. What is clamped
     is whole, so what is left stays whole too: only the last pass divides. Its parts are rounded down; the remainder
-    goes to the largest fractions, of equal ones to who is served first.
+    goes to the largest fractions, of equal ones to who is served first. A job whose GPUs count as several slots gets
+    whole GPUs, see `_in_whole_gpus`.
     """
     least, reservation = floors_of(demands, capacity, preemption=preemption, now=now)
     most = ceilings_of(demands, least, reservation, preemption=preemption)
@@ -65,9 +67,31 @@ def fair_division(demands: Sequence[Demand], capacity: int, *, preemption: bool,
         remainder = sum(rest for _, rest in parts.values()) // total
         for job in sorted(parts, key=lambda job: parts[job][1], reverse=True)[:remainder]:
             shares[job] += 1
+    if any(demand.per_gpu > 1 for demand in demands):
+        shares = _in_whole_gpus(demands, shares, least, most)
     priority = sum(demand.priority for demand in unclamped)
     by_priority = frozenset(demand.id for demand in unclamped)
     return FairDivision(shares, by_priority, priority, left, reservation)
+
+
+def _in_whole_gpus(
+    demands: Sequence[Demand], shares: Mapping[int, int], least: Mapping[int, int], most: Mapping[int, int]
+) -> dict[int, int]:
+    """Return the shares in whole GPUs: each is rounded down, and what is over goes GPU by GPU to who has the fewest
+    slots for its priority, of equal ones to who is served first."""
+    sharing = [demand for demand in demands if demand.id in shares]
+    whole = {d.id: max(least[d.id], shares[d.id] // d.per_gpu * d.per_gpu) for d in sharing}
+    over = sum(shares.values()) - sum(whole.values())
+    poorest = [(whole[demand.id] / demand.priority, place) for place, demand in enumerate(sharing)]
+    heapify(poorest)
+    while over > 0 and poorest:
+        place = heappop(poorest)[1]
+        demand = sharing[place]
+        if demand.per_gpu <= min(over, most[demand.id] - whole[demand.id]):  # else it cannot grow later either
+            whole[demand.id] += demand.per_gpu
+            over -= demand.per_gpu
+            heappush(poorest, (whole[demand.id] / demand.priority, place))
+    return whole
 
 
 def ceilings_of(

@@ -319,6 +319,32 @@ def test_random_clusters_promise_nothing_twice_and_come_to_rest(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(20))
+def test_shares_are_fair_in_all_that_gpus_count_as(seed: int) -> None:
+    """At rest on one host, no job could take a GPU with its cores from another one and still have no more than it."""
+    dice = random.Random(seed)
+    wishes = (None, wish(8), wish(16), wish(24), wish(0, 128), wish(8, 64))
+    jobs = [
+        job(number, wish=dice.choice(wishes), most=dice.choice((2, 8, 32))) for number in range(1, dice.randint(3, 7))
+    ]
+    has = targets(played(cluster(*jobs, sizes=(32,)))[1])
+    per_gpu = {one.id: int(slots_for(one.wish or SHARE, SHARE)) for one in jobs}
+    counted = {one.id: has[one.id] * per_gpu[one.id] for one in jobs}
+    free = 32 - sum(counted.values())
+    for one in jobs:
+        if has[one.id] == one.max_slots:
+            continue
+        assert free < per_gpu[one.id], f"T{one.id} could grow into {free} free slots: {counted}"
+        for other in jobs:
+            gives = has[other.id] > other.min_slots and other.id != one.id
+            lower, higher = counted[one.id] + per_gpu[one.id], counted[other.id] - per_gpu[other.id]
+            assert not (gives and per_gpu[other.id] + free >= per_gpu[one.id] and lower <= higher), (
+                one.id,
+                other.id,
+                counted,
+            )
+
+
+@pytest.mark.parametrize("seed", range(20))
 def test_nobody_starves(seed: int) -> None:
     """Every job that its host could hold alone starts once those before it have ended, whatever comes after it."""
     dice = random.Random(seed)
