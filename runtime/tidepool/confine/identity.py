@@ -7,16 +7,19 @@ open nothing of anybody's.
 
 import os
 import signal
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 
 from tidepool.confine import kernel
 
-__all__ = ["become", "map_owner", "owner_namespace"]
+__all__ = ["become", "forget_namespaces", "map_owner", "owner_namespace"]
 
 #: Devices that the members of a group may use: their groups stay, if the forkserver is in them.
 _DEVICES_OF_GROUPS = ("/dev/kfd", "/dev/dri", "/dev/infiniband", "/dev/accel")
 _LAST_ID = 2**32 - 2
+#: Open user namespaces by the user that they show, the one made first at the front, and how many are kept.
+_namespaces: dict[int, int] = {}
+_MOST_NAMESPACES = 64
 
 
 class NotDroppedError(OSError):
@@ -57,9 +60,26 @@ def _entries(folder: str) -> Iterable[os.DirEntry[str]]:
     return [*os.scandir(folder)] if os.path.isdir(folder) else []
 
 
-@contextmanager
-def owner_namespace(user: int) -> Iterator[int]:
-    """Yield a user namespace by which mounts show this process's user and group as `user`. Raises OSError."""
+def owner_namespace(user: int) -> int:
+    """Return the descriptor of a user namespace by which mounts show this process's user and group as `user`.
+
+    It stays open for later calls: to make one takes a fork, which takes a process with torch several milliseconds.
+    Raises OSError.
+    """
+    if user not in _namespaces:
+        while len(_namespaces) >= _MOST_NAMESPACES:
+            os.close(_namespaces.pop(next(iter(_namespaces))))
+        _namespaces[user] = _made_namespace(user)
+    return _namespaces[user]
+
+
+def forget_namespaces() -> None:
+    """Close the namespaces that this process has made or inherited."""
+    while _namespaces:
+        os.close(_namespaces.popitem()[1])
+
+
+def _made_namespace(user: int) -> int:
     owner, group = os.geteuid(), os.getegid()
     waiting, going_on = os.pipe()
     pid = os.fork()
@@ -72,16 +92,12 @@ def owner_namespace(user: int) -> Iterator[int]:
             raise OSError(0, "user namespaces cannot be made")
         _write(f"/proc/{seen}/uid_map", f"{owner} {user} 1")
         _write(f"/proc/{seen}/gid_map", _groups_but(group, user))
-        namespace = os.open(f"/proc/{seen}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(f"/proc/{seen}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(waiting)
         os.kill(pid, signal.SIGKILL)
         with suppress(ChildProcessError):  # a process that ignores the ends of its children
             os.waitpid(pid, 0)
-    try:
-        yield namespace
-    finally:
-        os.close(namespace)
 
 
 def _hold_namespace(waiting: int, ready: int) -> None:

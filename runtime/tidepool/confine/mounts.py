@@ -60,10 +60,10 @@ def enter_view(wall: Wall, hidden: Sequence[str], shown: Sequence[str]) -> None:
     view = {place: kernel.clone_tree(place) for place in [*closed, *_existing(writable)]}
     spare = {place: kernel.clone_tree(wall.temporary) for place in covered if place in TEMPORARY}
     if wall.user is not None:
-        with owner_namespace(wall.user) as namespace:
-            for place, tree in [*((place, view[place]) for place in own if place in view), *spare.items()]:
-                if place in spare or _is_ours(place):
-                    map_owner(tree, namespace, place)
+        namespace = owner_namespace(wall.user)
+        for place, tree in [*((place, view[place]) for place in own if place in view), *spare.items()]:
+            if place in spare or _is_ours(place):
+                map_owner(tree, namespace, place)
     spare |= {place: kernel.clone_tree(os.devnull) for place in covered if not os.path.isdir(place)}
     for place in {*closed} - {*wall.writable}:
         kernel.set_read_only(view[place])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tidepool.confine import calls, kernel, processes
 from tidepool.confine.devices import FOLDER
-from tidepool.confine.identity import become
+from tidepool.confine.identity import become, forget_namespaces, owner_namespace
 from tidepool.confine.landlock import DEVICE, LIST, PROCESSES, READ, WRITE, Rules, port_rules
 from tidepool.confine.levels import Abilities
 from tidepool.confine.mounts import SERVICES, TEMPORARY, drop_capabilities, enter_view, kept_services
@@ -53,8 +53,10 @@ _KERNEL_SETTING = "/proc/sys/kernel/core_pattern"
 
 
 def prepare(wall: Wall, abilities: Abilities) -> None:
-    """Find out, in the process that will fork, what its children have in common."""
+    """Find out, in the process that will fork, what its children have in common. Raises OSError."""
     _common(wall.resolved().hidden, abilities.mounts)
+    if wall.user is not None and abilities.users:
+        owner_namespace(wall.user)
     port_rules(abilities.landlock, _ports(wall))
 
 
@@ -69,6 +71,7 @@ def surround(wall: Wall, abilities: Abilities, *, is_apart: bool = False) -> Non
     readable = [*python, *_shown(wall.readable, wall.hidden)]
     if abilities.mounts:
         enter_view(wall, [*wall.hidden, *_private()], readable)
+    forget_namespaces()
     outside = None
     if wall.user is None:
         kernel.no_new_privileges()
