@@ -165,7 +165,8 @@ def test_each_service_gets_its_secrets_and_settings(
             assert "admin-password" not in keys, name
         given = {each["name"] for each in container.get("env", [])} | ({*settings} if "envFrom" in container else set())
         wanted = {each for each in service.get("environment", {}) if "MLFLOW" not in each}
-        assert wanted - {"TIDEPOOL_ALIVE_FILE", "TIDEPOOL_VIRTUAL_SLOTS", "HOME"} <= given, name
+        elsewhere = {"TIDEPOOL_ALIVE_FILE", "TIDEPOOL_VIRTUAL_SLOTS", "HOME", "TIDEPOOL_USER_IDS"}
+        assert wanted - elsewhere <= given, name
 
 
 def test_nobody_runs_as_root_or_gains_rights(containers: dict[str, dict[str, Any]]) -> None:
@@ -190,7 +191,8 @@ def test_executors_get_no_database_and_nothing_of_the_pool_but_data_and_results(
     assert inside == {"data", "results", "run"}
     assert mounts["/home/tidepool/pool/data"]["readOnly"] is True
     given = {each["name"] for each in executor["env"]}
-    assert given == {"NODE_NAME", "NODE_ADDRESS", "TIDEPOOL_ALIVE_FILE", "TIDEPOOL_PORTS"}
+    assert given == {"NODE_NAME", "NODE_ADDRESS", "TIDEPOOL_ALIVE_FILE", "TIDEPOOL_PORTS", "TIDEPOOL_ISOLATION"}
+    assert {"name": "TIDEPOOL_ISOLATION", "value": "walled"} in executor["env"], "a pod without a right has walls"
     assert "envFrom" not in executor
 
 

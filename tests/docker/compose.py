@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-__all__ = ["COMPOSE", "DOCKERFILE", "EXECUTOR", "ROOT", "Missing", "load", "variables_of"]
+__all__ = ["COMPOSE", "DOCKERFILE", "EXECUTOR", "ROOT", "Missing", "Tagged", "load", "variables_of"]
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
@@ -19,6 +19,19 @@ _VARIABLE = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>\w+)(?:(?P<kind>:-|:\?|
 
 class Missing(ValueError):
     """A variable that must be set is not."""
+
+
+class Tagged(yaml.SafeLoader):
+    """YAML with Compose's tags for a value that replaces another one, or takes it away."""
+
+
+def _overriding(loader: yaml.SafeLoader, node: yaml.Node) -> list[Any]:
+    assert isinstance(node, yaml.SequenceNode)
+    return list(loader.construct_sequence(node))
+
+
+Tagged.add_constructor("!reset", lambda loader, node: None)
+Tagged.add_constructor("!override", _overriding)
 
 
 def load(file: Path, variables: Mapping[str, str]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.docker.compose import ROOT
+from tests.docker.compose import COMPOSE, ROOT, load
 from tests.docker.documents import commands
+from tests.docker.test_compose import GIVEN
 from tests.journey.training import MODELS
 from tests.missing import leave_out
 from tests.waiting import wait_until
@@ -97,7 +98,7 @@ def _base_images() -> list[str]:
 
 
 def _services() -> dict[str, Any]:
-    return dict(yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"])
+    return dict(load(COMPOSE, GIVEN)["services"])
 
 
 def _call(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -129,7 +129,9 @@ class LocalServices:
         """Nothing of this process's, but where programs are."""
         image = dict(re.findall(r"(\w+)=(\S+)", re.findall(r"^ENV (.+)$", DOCKERFILE.read_text(), re.MULTILINE)[0]))
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        told = {**image, **given, "PATH": path, "HOME": str(self.folder)}
+        # Only root has the rights that the engine would give an executor.
+        level = {} if os.getuid() == 0 else {"TIDEPOOL_ISOLATION": "walled"}
+        told = {**image, **given, **level, "PATH": path, "HOME": str(self.folder)}
         return {name: self._here(str(value), service) for name, value in told.items()}
 
     # --- starting, checking, stopping ---

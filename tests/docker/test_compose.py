@@ -18,7 +18,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.docker.compose import COMPOSE, DOCKERFILE, EXECUTOR, ROOT, Missing, load, variables_of
+from tests.docker.compose import COMPOSE, DOCKERFILE, EXECUTOR, ROOT, Missing, Tagged, load, variables_of
 from tests.test_architecture import APPS
 from webapp.help.documents import DOCUMENTS
 
@@ -67,8 +67,11 @@ def test_nothing_starts_unprepared(name):
 
 
 def test_nobody_runs_as_root_or_gains_rights(service):
-    assert service["user"] == "1000:1000"
+    is_executor = service["name"].startswith("executor")
+    owner = service["entrypoint"][:4] if is_executor else service["user"]
+    assert owner == (["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"] if is_executor else "1000:1000")
     assert service["cap_drop"] == ["ALL"]
+    assert is_executor or "cap_add" not in service
     assert "no-new-privileges:true" in service["security_opt"]
     assert not service.get("privileged")
 
@@ -106,7 +109,7 @@ def test_executors_get_no_database_and_nothing_of_the_pool_but_data_and_results(
         executor = services[name]
         assert not [variable for variable in executor["environment"] if "DATABASE" in variable]
         inside = {volume.split(":", 1)[1].removeprefix("/home/tidepool/pool/") for volume in executor["volumes"]}
-        assert inside == {"data:ro", "results", "run"}
+        assert inside == {"data:ro", "results", "run", "/tmp"}
     assert services["executor"]["secrets"] == ["executor-broker-url"]
 
 
@@ -135,17 +138,9 @@ def test_ports_are_open_on_this_machine_alone_until_told_otherwise():
     }
 
 
-class _Tagged(yaml.SafeLoader):
-    """YAML with Compose's tags for a value that replaces another one, or takes it away."""
-
-
-_Tagged.add_constructor("!reset", lambda loader, node: None)
-_Tagged.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
-
-
 def test_podman_waits_for_no_service():
     """Podman does not start a container that requires `setup`, which has ended."""
-    changed = yaml.load((ROOT / "docker/podman.yml").read_text(), _Tagged)["services"]
+    changed = yaml.load((ROOT / "docker/podman.yml").read_text(), Tagged)["services"]
     services = load(COMPOSE, GIVEN)["services"]
     assert {name for name, of in changed.items() if of.get("depends_on", ...) is None} == {
         name for name, of in services.items() if "depends_on" in of
@@ -279,7 +274,8 @@ def test_prepare_makes_private_folders_and_secrets_for_every_name_in_the_files(t
     for secret in compose["secrets"].values():
         assert stat.S_IMODE(Path(secret["file"]).stat().st_mode) == 0o600
         assert Path(secret["file"]).read_text().strip()
-    mounted = {volume.split(":")[0] for each in compose["services"].values() for volume in each.get("volumes", [])}
+    sources = {volume.split(":")[0] for each in compose["services"].values() for volume in each.get("volumes", [])}
+    mounted = sources - compose["volumes"].keys()
     assert {stat.S_IMODE(Path(folder).stat().st_mode) for folder in mounted} == {0o700}
     assert compose["services"]["web"]["environment"]["TIDEPOOL_ALLOWED_HOSTS"] == "gpus.example.org,127.0.0.1"
     assert (tmp_path / "state/secrets/executor-broker-url").read_text().endswith("@10.0.0.5:6379/0\n")

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
+from tidepool.confine.probe import RIGHTS
 from tidepool.version import VERSION_HEADER
 
 from tests.docker.containers import PROJECT, Containers, engine_or_leave_out
@@ -129,17 +131,34 @@ def test_a_training_takes_all_virtual_gpus_and_succeeds(api: httpx.Client) -> No
     assert max(sizes) == 4
 
 
-def test_no_container_runs_as_root_has_a_capability_or_may_write_its_code(site: Containers) -> None:
+def test_no_process_runs_as_root_has_a_right_that_it_does_not_need_or_may_write_its_code(site: Containers) -> None:
     for service, container in site.running().items():
-        status = dict(
-            line.split(":", 1) for line in site.execute(container, "cat", "/proc/self/status").stdout.splitlines()
-        )
-        assert {status[name].strip() for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+        is_executor = service.startswith("executor")
+        main = psutil.Process(site.inspect(container)["State"]["Pid"])
+        # The first process of an executor's container is the engine's, which starts it and reaps what trainings leave.
+        [process] = main.children() if is_executor else [main]
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
+        rights = sum(1 << number for number in RIGHTS.values()) if is_executor else 0
+        sets = {name: int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
+        assert sets == dict.fromkeys(sets, rights), service
         assert status["NoNewPrivs"].strip() == "1", service
-        assert "0" not in status["Uid"].split(), service
+        assert {*status["Uid"].split(), *status["Gid"].split()} == {site.variables["TIDEPOOL_UID"]}, service
         if service not in ("postgres", "valkey"):
-            written = site.execute(container, "sh", "-c", "echo x > /opt/tidepool/webapp/settings.py")
+            as_owner = ["setpriv", f"--reuid={site.variables['TIDEPOOL_UID']}"] if is_executor else []
+            written = site.execute(container, *as_owner, "sh", "-c", "echo x > /opt/tidepool/webapp/settings.py")
             assert written.returncode != 0, service
+
+
+def test_trainings_are_users_of_their_own(site: Containers, api: httpx.Client, training: Training) -> None:
+    [host] = api.get("hosts/").raise_for_status().json()["results"]
+    assert (host["isolation"], host["isolation_lacks"]) == ("separate", [])
+    first = psutil.Process(site.inspect(site.running()["executor-virtual"])["State"]["Pid"])
+    ranks = [each for each in first.children(recursive=True) if " ".join(each.cmdline()).startswith("tidepool rank")]
+    assert len(ranks) == 4
+    [user] = {number for each in ranks for number in each.uids()}
+    assert 2_100_000_000 <= user <= 2_100_099_999
+    owners = {path.stat().st_uid for path in training.folder.rglob("*")}
+    assert owners == {int(site.variables["TIDEPOOL_UID"])}, "on the disk, all files are the pool's owner's"
 
 
 def test_no_secret_is_in_the_environment_of_a_container_or_in_the_pool(site: Containers) -> None:

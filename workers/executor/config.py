@@ -17,7 +17,7 @@ from tidepool.units import size_in
 
 from workers.executor.broker_url import IN_BRACKETS, is_readable, verified
 from workers.executor.environments.engines import CHOICE, ENGINE_NAMES, ENGINES, engine_in
-from workers.executor.limits import Amounts
+from workers.executor.limits import LEAST_MEMORY, Amounts
 from workers.executor.notice import Cloud, NoticeOptions, moment_in
 from workers.executor.users import UserIds, user_ids_in
 
@@ -49,8 +49,8 @@ _INSTALLER = frozenset(
 )
 
 
-#: Least limits of a slot: memory in bytes, processes and threads, and temporary files in bytes.
-_LEAST_MEMORY, _FEWEST_PROCESSES, _LEAST_SCRATCH = 64 * 1024**2, 8, 64 * 1024**2
+#: Further least limits of a slot: processes and threads, and temporary files in bytes.
+_FEWEST_PROCESSES, _LEAST_SCRATCH = 8, 64 * 1024**2
 #: Level of isolation that the operator chooses; see `workers.executor.walls`.
 Isolation = Literal["walled", "separate", "sealed", "shared"]
 #: Variables that name a file with a password.
@@ -227,14 +227,14 @@ def _user_ids(environment: Mapping[str, str]) -> UserIds | None:
         environment.get("TIDEPOOL_SLOT_MEMORY") and environment.get("TIDEPOOL_SLOT_PROCESSES")
     ):
         raise ConfigError(
-            "TIDEPOOL_ISOLATION=sealed needs limits: set TIDEPOOL_SLOT_MEMORY, such as 64GiB, and "
+            "TIDEPOOL_ISOLATION=sealed needs limits: set TIDEPOOL_SLOT_MEMORY to share, or such as 64GiB, and "
             "TIDEPOOL_SLOT_PROCESSES, such as 4096"
         )
     text = environment.get("TIDEPOOL_USER_IDS", "").strip()
     if not text:
         raise ConfigError(
             f"TIDEPOOL_ISOLATION={level} needs TIDEPOOL_USER_IDS: set it to a range of user ids that nobody has, such "
-            "as 200000-299999, or to names"
+            "as 2100000000-2100099999, or to names"
         )
     try:
         return user_ids_in(text)
@@ -281,10 +281,14 @@ def _reserved_memory(text: str) -> int:
     return size
 
 
-def _slot_memory(text: str) -> int | None:
+def _slot_memory(text: str) -> int | Literal["share"] | None:
+    if text == "share":
+        return "share"
     size = size_in(text) if text else None
-    if text and (size is None or size < _LEAST_MEMORY):
-        raise ConfigError(f"TIDEPOOL_SLOT_MEMORY must be a size of at least 64MiB, such as 32GiB, not {text!r}")
+    if text and (size is None or size < LEAST_MEMORY):
+        raise ConfigError(
+            f"TIDEPOOL_SLOT_MEMORY must be share, or a size of at least 64MiB, such as 32GiB, not {text!r}"
+        )
     return size
 
 

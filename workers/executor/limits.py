@@ -11,21 +11,38 @@ import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
+from tidepool.cgroup_limits import usable
 from tidepool.confine.device_program import attach
 from tidepool.confine.devices import Device, shared
 from tidepool.protocol import ShimSpec
 from tidepool.rank_exits import JOB_GROUP
 
-__all__ = ["LEAF", "Amounts", "Asked", "ControlGroups", "JobLimits", "NoLimitsError", "asked_of", "control_groups"]
+__all__ = [
+    "LEAF",
+    "LEAST_MEMORY",
+    "Amounts",
+    "Asked",
+    "ControlGroups",
+    "JobLimits",
+    "Limits",
+    "NoLimitsError",
+    "asked_of",
+    "control_groups",
+    "limits_of",
+]
 
 _MOUNT: Final = Path("/sys/fs/cgroup")
 _OWN: Final = Path("/proc/self/cgroup")
 #: Group of version 2 that the executor's own processes are in: one that has groups below it may contain none.
 LEAF: Final = "executor"
+#: Least memory in bytes that a slot can be limited to.
+LEAST_MEMORY: Final = 64 * 1024**2
+#: Variable that systemd sets for what it starts.
+_BY_SYSTEMD: Final = "INVOCATION_ID"
 _TRY: Final = "try"
 _ALL_DEVICES: Final = "a *:* rwm"
 #: Files of a group by its version, in the order in which limits are lowered: memory, memory and swap, processes.
@@ -51,12 +68,17 @@ class NoLimitsError(Exception):
 class Amounts:
     """Amounts that a training may use for each slot; None: as much as it can get."""
 
-    memory_bytes: int | None = None
+    #: share: the part of the host's memory that a slot stands for.
+    memory_bytes: int | Literal["share"] | None = None
     processes: int | None = None
 
-    def of(self, slots: int) -> "Amounts":
-        memory = None if self.memory_bytes is None else self.memory_bytes * slots
-        return Amounts(memory, None if self.processes is None else self.processes * slots)
+
+@dataclass(frozen=True)
+class Limits:
+    """Memory in bytes and number of processes that a job may use; None: no limit."""
+
+    memory_bytes: int | None
+    processes: int | None
 
 
 @dataclass(frozen=True)
@@ -67,10 +89,23 @@ class Asked:
     memory_gib: int | None = None
     #: Cores that it has asked for, or the share of a slot.
     cores: float = 1.0
+    #: Bytes of the host's memory that a slot stands for.
+    share_bytes: int = 0
 
 
-def asked_of(spec: ShimSpec) -> Asked:
-    return Asked(spec.launch.memory_gib_per_gpu, spec.cores_per_slot)
+def asked_of(spec: ShimSpec, slots: int, reserved_bytes: int) -> Asked:
+    """Return what the job has with each slot of a host that offers so many, and keeps so much memory for others."""
+    share = max(0, usable().memory_bytes - reserved_bytes) // max(1, slots)
+    return Asked(spec.launch.memory_gib_per_gpu, spec.cores_per_slot, share)
+
+
+def limits_of(per_slot: Amounts, asked: Asked, slots: int) -> Limits:
+    """Return the limits of a job with so many slots."""
+    memory = max(asked.share_bytes, LEAST_MEMORY) if per_slot.memory_bytes == "share" else per_slot.memory_bytes
+    if memory is not None and asked.memory_gib is not None:
+        memory = asked.memory_gib * 1024**3
+    processes = None if per_slot.processes is None else per_slot.processes * slots
+    return Limits(None if memory is None else memory * slots, processes)
 
 
 class JobLimits:
@@ -172,14 +207,11 @@ class ControlGroups:
         places = [place for place in self._places(job) if place.is_dir()]
         if not places:
             return
-        per_slot = self._per_slot
-        if asked.memory_gib is not None and per_slot.memory_bytes is not None:
-            per_slot = replace(per_slot, memory_bytes=asked.memory_gib * 1024**3)
-        amounts = per_slot.of(slots)
-        if amounts.memory_bytes is not None and _used(places, _USED[self._version]) > amounts.memory_bytes:
+        limits = limits_of(self._per_slot, asked, slots)
+        if limits.memory_bytes is not None and _used(places, _USED[self._version]) > limits.memory_bytes:
             return
         for place in places:
-            _limit(place, amounts, self._version)
+            _limit(place, limits, self._version)
             _weigh(place, asked.cores * slots, self._version)
         self._slots[job] = slots
 
@@ -226,11 +258,11 @@ def _line(device: Device) -> str:
     return f"{device.kind} {device.major}:{'*' if device.minor is None else device.minor} rw"
 
 
-def _limit(place: Path, amounts: Amounts, version: int) -> None:
+def _limit(place: Path, limits: Limits, version: int) -> None:
     memory, with_swap, processes = _FILES[version]
-    if amounts.memory_bytes is not None and (place / memory).exists():
+    if limits.memory_bytes is not None and (place / memory).exists():
         # Version 1 counts memory and swap together, and refuses less of it than of memory; version 2 counts swap alone.
-        values = {memory: amounts.memory_bytes, with_swap: amounts.memory_bytes if version == 1 else 0}
+        values = {memory: limits.memory_bytes, with_swap: limits.memory_bytes if version == 1 else 0}
         known = {name: value for name, value in values.items() if (place / name).exists()}
         try:
             _write(place, known)
@@ -238,8 +270,8 @@ def _limit(place: Path, amounts: Amounts, version: int) -> None:
             if error.errno != errno.EINVAL:
                 raise
             _write(place, dict(reversed(known.items())))
-    if amounts.processes is not None and (place / processes).exists():
-        (place / processes).write_text(str(amounts.processes))
+    if limits.processes is not None and (place / processes).exists():
+        (place / processes).write_text(str(limits.processes))
 
 
 def _weigh(place: Path, cores: float, version: int) -> None:
@@ -304,6 +336,11 @@ def _parents(
     if "" not in own:
         raise NoLimitsError("its kernel has no control groups")
     group = _first_of(mount / own[""].lstrip("/"), mount)
+    if group.suffix == ".service" and _BY_SYSTEMD in os.environ:
+        raise NoLimitsError(
+            f"systemd has started its executor in {group} itself, and could not start it there again beside trainings: "
+            f"its unit needs DelegateSubgroup={LEAF}, which systemd 254 is the first to know"
+        )
     return 2, [_delegated(group.parent if group.name == LEAF else group, controllers)]
 
 

@@ -36,12 +36,12 @@ class UserIds:
 
 
 def user_ids_in(text: str) -> UserIds:
-    """Return what TIDEPOOL_USER_IDS says: `names`, or a range as in 200000-299999. Raises ValueError."""
+    """Return what TIDEPOOL_USER_IDS says: `names`, or a range as in 2100000000-2100099999. Raises ValueError."""
     if text == _BY_NAME:
         return UserIds()
     found = _RANGE.fullmatch(text)
     if found is None:
-        raise ValueError(f"TIDEPOOL_USER_IDS must be names, or a range such as 200000-299999, not {text!r}")
+        raise ValueError(f"TIDEPOOL_USER_IDS must be names, or a range such as 2100000000-2100099999, not {text!r}")
     first, last = int(found[1]), int(found[2])
     if not _FIRST_ORDINARY <= first <= last <= _LAST:
         raise ValueError(f"TIDEPOOL_USER_IDS must be a range from {_FIRST_ORDINARY} to {_LAST}, not {text!r}")

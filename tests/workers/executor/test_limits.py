@@ -9,13 +9,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tidepool.cgroup_limits import usable
+from tidepool.protocol import ShimSpec
 from tidepool.rank_exits import JOB_GROUP, memory_limit
 
 from tests.runtime.process_tree import launch_spec
 from tests.workers.executor.embedded import Broker, Host, desired_job
 from workers.executor.config import ConfigError, ExecutorConfig, executor_config
-from workers.executor.limits import Amounts, Asked, ControlGroups, JobLimits, NoLimitsError, control_groups
+from workers.executor.limits import (
+    Amounts,
+    Asked,
+    ControlGroups,
+    JobLimits,
+    Limits,
+    NoLimitsError,
+    asked_of,
+    control_groups,
+    limits_of,
+)
 from workers.executor.walls import isolation_of
+from workers.models import Host as HostRow
 
 MIB = 1024**2
 PER_SLOT = Amounts(64 * MIB, 16)
@@ -110,6 +123,33 @@ def test_version_2_gets_its_own_processes_out_of_the_way(tree: Path) -> None:
     assert (group / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
 
 
+def test_version_2_is_refused_where_systemd_could_not_start_the_executor_again(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that gives controllers to the groups of trainings may contain no process itself."""
+    monkeypatch.setenv("INVOCATION_ID", "1")
+    with pytest.raises(NoLimitsError, match=r"needs DelegateSubgroup=executor, which systemd 254 is the first to know"):
+        control_groups(PER_SLOT, "mark", mount=tree, own=OWN)
+    group = tree / "system.slice/tidepool.service"
+    assert (group / "cgroup.subtree_control").read_text() == ""
+    (group / "executor").mkdir()
+    (group / "executor/cgroup.procs").write_text("")
+    control_groups(PER_SLOT, "mark", mount=tree, own=f"{OWN.strip()}/executor\n")
+    assert (group / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
+
+
+def test_a_slot_may_take_the_share_that_the_site_tells(tmp_path: Path) -> None:
+    spec = ShimSpec(7, 1, "host-a", "127.0.0.1", "mark", True, launch_spec(tmp_path, ""))
+    share = asked_of(spec, 4, reserved_bytes=1024 * MIB).share_bytes
+    row = HostRow(ngpus=4, cores=1, usable_memory_bytes=usable().memory_bytes, reserved_memory_bytes=1024 * MIB)
+    assert row.share is not None
+    assert share == row.share.memory
+    per_slot = Amounts("share", 16)
+    assert limits_of(per_slot, Asked(share_bytes=share), 2) == Limits(2 * share, 32)
+    assert limits_of(per_slot, Asked(memory_gib=3, share_bytes=share), 2) == Limits(6 * 1024 * MIB, 32)
+    assert limits_of(per_slot, Asked(share_bytes=0), 1) == Limits(64 * MIB, 16)
+
+
 def test_version_2_sets_the_files_of_a_job(tree: Path) -> None:
     made = control_groups(PER_SLOT, "mark", mount=tree, own=OWN)
     place = tree / "system.slice/tidepool.service" / f"{JOB_GROUP}mark.7.1"
@@ -193,6 +233,11 @@ def test_a_limit_too_low_is_refused(name: str, text: str, words: str, tmp_path: 
         executor_config(base | {name: text})
     good = executor_config(base | {"TIDEPOOL_SLOT_MEMORY": "1GiB", "TIDEPOOL_SLOT_PROCESSES": "512"})
     assert good.slot_limits == replace(PER_SLOT, memory_bytes=1024 * MIB, processes=512)
+
+
+def test_the_memory_of_a_slot_may_be_its_share(tmp_path: Path) -> None:
+    base = {"TIDEPOOL_HOME": str(tmp_path), "TIDEPOOL_HOST_NAME": "gpu1", "TIDEPOOL_BROKER_URL": "redis://site/0"}
+    assert executor_config(base | {"TIDEPOOL_SLOT_MEMORY": "share"}).slot_limits == Amounts("share")
 
 
 def test_the_limit_is_read_from_the_jobs_own_group(tmp_path: Path) -> None:
