@@ -92,6 +92,7 @@ SKIPPED = {
     "README.md#More than the demo.1": "make setup installs a whole environment; journeys start manage.py up",
     "docs/decisions/0001-native-api.md#0001 The native API yields steps.1": "the interface that was decided against",
     "docs/operator/hosts-and-resource-groups.md#Packages for all trainings.1": "changes the packages of the suite",
+    "docs/operator/hosts-and-resource-groups.md#Addresses that trainings do not reach.1": "tests/deploy loads the file",
     "docs/operator/install.md#A web server in front.1": "a part of a web server's own configuration",
     "docs/operator/autoscaling.md#Without containers.1": "needs systemd as the first process",
     "docs/operator/install.md#Isolation of trainings.1": "needs containers; tests/docker reads the file",
