@@ -52,11 +52,15 @@ def files_with(folder: Path, *texts: str) -> set[str]:
     return {path.name for path in found if any(text in path.read_bytes() for text in wanted)}
 
 
-def watch_command_lines(seen: set[str], over: Event) -> None:
+def watch_processes(lines: set[str], holders: set[str], over: Event) -> None:
+    """Add the command lines with a canary, and the programs that have one among their variables."""
     while not over.wait(0.02):
-        for process in psutil.process_iter(["cmdline"]):
+        for process in psutil.process_iter(["cmdline", "name"]):
             if "canary" in " ".join(process.info["cmdline"] or ()):
-                seen.add(str(process.info["cmdline"]))
+                lines.add(str(process.info["cmdline"]))
+            with suppress(OSError):  # it has ended
+                if CANARY.encode() in Path(f"/proc/{process.pid}/environ").read_bytes():
+                    holders.add(process.info["name"])
 
 
 class FrameReader:
@@ -97,8 +101,8 @@ def test_a_secret_is_given_and_found_nowhere_else(stack: RunningStack, client: C
         assert "value" not in made
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    seen, over = set[str](), Event()
-    watcher = Thread(target=watch_command_lines, args=(seen, over))
+    lines, holders, over = set[str](), set[str](), Event()
+    watcher = Thread(target=watch_processes, args=(lines, holders, over))
     watcher.start()
     frames = FrameReader(stack)
     try:
@@ -130,6 +134,7 @@ def test_a_secret_is_given_and_found_nowhere_else(stack: RunningStack, client: C
     with sqlite3.connect(stack.home / "tidepool.sqlite3") as database:
         assert "canary_5" not in "\n".join(database.iterdump())
     assert files_with(stack.home, "canary_5", "canary+line") == {"written-by-the-script"}
-    assert not seen
+    assert not lines
+    assert holders <= {"sh", "cat"}, "what the script has started"
     held = subprocess.run(["grep", "-l", "canary_5", "-r", str(stack.home / "run")], capture_output=True, check=False)
     assert held.stdout == b""
