@@ -259,6 +259,8 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
             generations.activate(job, entry)
         case protocol.GenerationAbandoned():
             generations.abandon(job, entry.generation)
+            if protocol.GPU_IS_FULL in entry.why:
+                _tell_of_a_full_gpu(job, entry.why)
         case protocol.CheckpointPublished():
             checkpoints.store(job, entry)
         case protocol.CheckpointFailed():
@@ -291,6 +293,14 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
 
 def _tell(job: Job, reason: Reason, key: str, **params: Any) -> None:
     record(job, Why(reason, message(key, **params), "executor"))
+
+
+def _tell_of_a_full_gpu(job: Job, why: str) -> None:
+    """Tell it once for each attempt and rank: the coordinator tries again and again."""
+    [rank, *_] = why.split(":")
+    told = {"detail__message": "gpu_is_full", "detail__attempt": job.run.attempt, "detail__rank": rank}
+    if not job.events.filter(**told).exists():
+        _tell(job, Reason.OUT_OF_MEMORY, "gpu_is_full", attempt=job.run.attempt, rank=rank, why=why)
 
 
 def _rank_started(job: Job, started: protocol.RankStarted, host: str) -> None:

@@ -346,6 +346,7 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     "checkpoint_failed": (
         "No checkpoint could be saved at step {step}: {error}. The training continues, and older checkpoints are kept."
     ),
+    "gpu_is_full": "The training could not change its size, and trains on. Rank {why}. It is tried again.",
     "profile_refused": "Step times are no longer recorded: {why}. The training continues.",
     "batch_refused": (
         "A micro-batch of {samples} samples does not fit into the memory of {kind}. From the next start, the limit is "

@@ -140,6 +140,11 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {"step": 3, "error": "disk full"},
         "No checkpoint could be saved at step 3: disk full. The training continues, and older checkpoints are kept.",
     ),
+    "gpu_is_full": (
+        {"why": "a.0.1: the GPU's memory is full: make room."},
+        "The training could not change its size, and trains on. Rank a.0.1: the GPU's memory is full: make room. It is "
+        "tried again.",
+    ),
     "profile_refused": (
         {"why": "step_seconds is nan"},
         "Step times are no longer recorded: step_seconds is nan. The training continues.",

@@ -1,6 +1,7 @@
 """Trainings whose new ranks fail again and again: they keep their size, and return the GPUs."""
 
 import pytest
+from tidepool import protocol
 
 from jobs import actions
 from jobs.messages import text_of
@@ -58,3 +59,15 @@ def test_the_next_attempt_is_tried_at_full_size(cluster: Cluster, limited: Job) 
     cluster.turn()
     after = fresh(limited)
     assert (after.run.growth_limit, after.run.target_slots) == (None, 8)
+
+
+def test_a_full_gpu_is_told_once_for_each_rank(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    host = cluster.hosts[job.run.lead_host]
+    full = f"{protocol.GPU_IS_FULL}: a communicator takes up to 0.7 GB"
+    for generation, why in enumerate([f"a.1.2: {full}", f"a.1.2: {full}", f"a.2.3: {full}", "a member died"], 2):
+        host.write(job, "coordinator", "generation_abandoned", generation=generation, why=why)
+    cluster.report()
+    told = job.events.filter(reason=Reason.OUT_OF_MEMORY)
+    assert [text_of(event.detail).split(":")[0].split(". ")[1] for event in told] == ["Rank a.1.2", "Rank a.2.3"]
+    assert fresh(job).state == JobState.RUNNING

@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 from tidepool.inherited_environment import NCCL_RECOVERY
+from tidepool.protocol import GPU_IS_FULL
 from tidepool.torch.comm import nccl as communicators
 from tidepool.torch.comm import process_group, shrinking
 from tidepool.torch.comm.child import sum_options
@@ -102,7 +103,7 @@ def test_a_rank_with_several_connects_that_never_end_is_ended(
 
 def test_a_full_gpu_is_said_to_be_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ROOM, "0")
-    with pytest.raises(NcclError, match="the GPU's memory is full"):
+    with pytest.raises(NcclError, match=GPU_IS_FULL):
         start_nccl(HashStore(), 0, 1, CPU, 30.0, HardNccl)
 
 

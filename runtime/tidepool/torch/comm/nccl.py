@@ -27,6 +27,7 @@ from torch._C._distributed_c10d import Store
 
 from tidepool.env import nccl_recovery, prepare_nccl, uses_gpu_part
 from tidepool.procfs import end_at_once
+from tidepool.protocol import GPU_IS_FULL
 
 __all__ = [
     "FEW_CHANNELS",
@@ -268,7 +269,7 @@ def _in_words(error: Exception) -> str:
     text = str(error)
     if "out of memory" in text or "Cuda failure 2" in text:
         return (
-            f"the GPU's memory is full: a communicator takes up to {COMMUNICATOR_BYTES / 1e9:.1f} GB beside torch's "
+            f"{GPU_IS_FULL}: a communicator takes up to {COMMUNICATOR_BYTES / 1e9:.1f} GB beside torch's "
             f"memory. Use smaller micro-batches, or let the script leave room. NCCL says: {text}"
         )
     return text
