@@ -94,6 +94,15 @@ def _gpus(host: HostState) -> Iterator[Finding]:
         return
     for board in inventory.boards:
         yield from _board(board, [one for one in inventory.devices if one.board == board.number] != [])
+    models = sorted({board.model for board in inventory.boards if not board.error})
+    if len(models) > 1:
+        yield Finding(
+            "warning",
+            "GPUs",
+            f"The GPUs are of {len(models)} models ({', '.join(models)}): a training of exactness bitwise may get any "
+            "of them, and other results on each.",
+            "If such trainings are to run here, give the GPUs of each model to an executor in a container of its own.",
+        )
     yield from _torch_against_driver(inventory, torch)
 
 

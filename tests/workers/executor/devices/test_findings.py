@@ -77,6 +77,14 @@ def test_what_keeps_trainings_from_gpus_is_said_with_a_remedy(
         (
             replace(
                 HOST,
+                inventory=replace(SOUND, boards=(BOARD, replace(BOARD, number=1, model="NVIDIA T4"))),
+                torch=DeviceReport(torch="2", cuda="13.0", devices=[CHECKED, CHECKED]),
+            ),
+            "The GPUs are of 2 models (NVIDIA H200, NVIDIA T4)",
+        ),
+        (
+            replace(
+                HOST,
                 torch=DeviceReport(torch="2", cuda="13.0", devices=[CheckedDevice("H200", "", 100 * GIB, 5 * GIB)]),
             ),
             "1 of 1 GPUs have memory in use",
