@@ -8,13 +8,13 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from tidepool.inherited_environment import NCCL_RECOVERIES, NCCL_RECOVERY
+from tidepool.inherited_environment import NCCL_RECOVERIES, NCCL_RECOVERY, NCCL_STATE, NCCL_STATES
 
 if TYPE_CHECKING:
     from tidepool.protocol import LaunchSpec
@@ -37,6 +37,7 @@ __all__ = [
     "log_folder",
     "logging_into",
     "nccl_recovery",
+    "nccl_state",
     "prepare_nccl",
     "program_folders",
     "put_first_on_path",
@@ -358,10 +359,20 @@ def prepare_nccl(connect_seconds: float) -> None:
 
 def nccl_recovery() -> Literal["shrink", "abort", "process"]:
     """Return what becomes of NCCL's communicator after a death. Raises RuntimeError for a word that is none of them."""
-    word = os.environ.get(NCCL_RECOVERY) or NCCL_RECOVERIES[0]
-    if word not in NCCL_RECOVERIES:
-        raise RuntimeError(f"{NCCL_RECOVERY} is {word!r}: set it to one of {', '.join(NCCL_RECOVERIES)}")
-    return cast("Literal['shrink', 'abort', 'process']", word)
+    return cast("Literal['shrink', 'abort', 'process']", _word_of(NCCL_RECOVERY, NCCL_RECOVERIES))
+
+
+def nccl_state() -> Literal["broadcast", "sockets"]:
+    """Return how the state reaches new GPUs. Raises RuntimeError for a word that is none of them."""
+    return cast("Literal['broadcast', 'sockets']", _word_of(NCCL_STATE, NCCL_STATES))
+
+
+def _word_of(name: str, words: Sequence[str]) -> str:
+    """Return the value of a variable; the first of the words where it is not set."""
+    word = os.environ.get(name) or words[0]
+    if word not in words:
+        raise RuntimeError(f"{name} is {word!r}: set it to one of {', '.join(words)}")
+    return word
 
 
 def uses_gpu_part() -> bool:

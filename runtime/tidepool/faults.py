@@ -16,6 +16,7 @@ POINTS = {
     "switch",  # all have agreed on a change after this step
     "send",  # a holder is about to hand the state over
     "transfer",  # half of the state's tensors are sent, or received
+    "broadcast",  # half of what is broadcast of the state is on its way
     "receive",  # a joiner is about to receive the state
     "reduce",  # the step's body is done, its sum is not
     "step-result",  # the step's sum is complete

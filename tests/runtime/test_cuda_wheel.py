@@ -57,6 +57,7 @@ def test_its_names_have_the_signatures_that_are_called(names: dict[str, Any]) ->
     assert signatures["_is_initialized"].startswith("_is_initialized(self:")
     assert "-> int" in signatures["_comm_ptr"]
     assert "tensors: collections.abc.Sequence[torch.Tensor], opts:" in signatures["allreduce"]
+    assert "tensors: collections.abc.Sequence[torch.Tensor], opts:" in signatures["broadcast"]
     assert re.search(
         r"output_tensor: .*input_tensor: .*output_split_sizes: .*input_split_", signatures["alltoall_base"]
     )

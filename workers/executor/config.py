@@ -12,7 +12,13 @@ from typing import Literal, cast, get_args
 
 import tidepool
 from tidepool.env import THREAD_VARIABLES
-from tidepool.inherited_environment import NCCL_RECOVERIES, NCCL_RECOVERY, inherited_environment
+from tidepool.inherited_environment import (
+    NCCL_RECOVERIES,
+    NCCL_RECOVERY,
+    NCCL_STATE,
+    NCCL_STATES,
+    inherited_environment,
+)
 from tidepool.units import size_in
 
 from workers.executor.broker_url import IN_BRACKETS, is_readable, verified
@@ -157,7 +163,7 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
     alive_file = environment.get("TIDEPOOL_ALIVE_FILE")
     run = environment.get("TIDEPOOL_RUN")
     _check_image_engine(environment)
-    _check_nccl_recovery(environment)
+    _check_nccl_words(environment)
     return ExecutorConfig(
         home=Path(_required(environment, "TIDEPOOL_HOME")).resolve(),
         host=_required(environment, "TIDEPOOL_HOST_NAME"),
@@ -207,10 +213,11 @@ def _check_image_engine(environment: Mapping[str, str]) -> None:
         raise ConfigError(f"{CHOICE} names {chosen!r}: name {ENGINE_NAMES}, and install it on this host")
 
 
-def _check_nccl_recovery(environment: Mapping[str, str]) -> None:
-    """Ranks read the variable themselves, and would refuse it only when they meet."""
-    if (word := environment.get(NCCL_RECOVERY)) and word not in NCCL_RECOVERIES:
-        raise ConfigError(f"{NCCL_RECOVERY} must be one of {', '.join(NCCL_RECOVERIES)}, not {word!r}")
+def _check_nccl_words(environment: Mapping[str, str]) -> None:
+    """Ranks read the variables themselves, and would refuse a word only when they meet."""
+    for name, words in ((NCCL_RECOVERY, NCCL_RECOVERIES), (NCCL_STATE, NCCL_STATES)):
+        if (word := environment.get(name)) and word not in words:
+            raise ConfigError(f"{name} must be one of {', '.join(words)}, not {word!r}")
 
 
 def _isolation(text: str) -> Isolation:

@@ -187,6 +187,7 @@ def test_a_training_over_it_is_resized_and_survives_deaths(
     assert not lab.journal("lost")
     assert_nothing_lost(lab, reference)
     assert ("hard NCCL: shrunk to 2 ranks" in texts(lab)) == shrinks
+    assert "hard NCCL: broadcasts" in texts(lab)
 
 
 def texts(lab: Lab, member: str = "*") -> str:

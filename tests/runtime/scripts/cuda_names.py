@@ -9,7 +9,7 @@ from torch._C._distributed_c10d import HashStore, ProcessGroupNCCL, Work
 
 USED = [
     *("eager_connect_single_device", "_is_initialized", "_comm_ptr", "abort", "shutdown", "shrink"),
-    *("allreduce", "alltoall_base", "_allgather_base"),
+    *("allreduce", "alltoall_base", "_allgather_base", "broadcast"),
 ]
 
 

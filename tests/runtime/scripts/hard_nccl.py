@@ -66,6 +66,7 @@ class HardNccl:
     is_ended: bool = False
     mutex: threading.Lock = field(default_factory=threading.Lock)
     calls: int = 0
+    broadcasts: int = 0
     _gloo: ProcessGroupGloo | None = None
 
     def eager_connect_single_device(self, device: torch.device) -> None:
@@ -130,6 +131,12 @@ class HardNccl:
 
     def allreduce(self, tensors: list[torch.Tensor], options: object) -> HardWork:
         return self._begin(lambda: self._gloo.allreduce(tensors, options))
+
+    def broadcast(self, tensors: list[torch.Tensor], options: object) -> HardWork:
+        if not self.broadcasts:
+            print("hard NCCL: broadcasts", file=sys.stderr, flush=True)
+        self.broadcasts += 1
+        return self._begin(lambda: self._gloo.broadcast(tensors, options))
 
     def alltoall_base(self, *arguments: object) -> HardWork:
         return self._begin(lambda: self._gloo.alltoall_base(*arguments))

@@ -108,6 +108,11 @@ def test_what_is_reserved_is_a_number_and_a_size() -> None:
             executor_config({**COMPLETE, name: text})
 
 
-def test_an_unknown_way_to_recover_is_refused() -> None:
-    with pytest.raises(ConfigError, match="TIDEPOOL_NCCL_RECOVERY must be one of shrink, abort, process, not 'shirnk'"):
-        executor_config({**COMPLETE, "TIDEPOOL_NCCL_RECOVERY": "shirnk"})
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("TIDEPOOL_NCCL_RECOVERY", "shrink, abort, process"), ("TIDEPOOL_NCCL_STATE", "broadcast, sockets")],
+)
+def test_an_unknown_word_about_nccl_is_refused(name: str, words: str) -> None:
+    executor_config({**COMPLETE, name: words.split(", ")[0]})
+    with pytest.raises(ConfigError, match=f"{name} must be one of {words}, not 'shirnk'"):
+        executor_config({**COMPLETE, name: "shirnk"})

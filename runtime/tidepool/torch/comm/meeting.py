@@ -14,10 +14,12 @@ from tidepool.json_sockets import tcp_sockets
 from tidepool.network_interfaces import listen_at
 from tidepool.torch.comm.job_store import JobStore
 
-__all__ = ["ROUTES", "Doors", "Place", "StorePlace", "exchange_places", "meet_at"]
+__all__ = ["BROADCASTS", "ROUTES", "Doors", "Place", "StorePlace", "exchange_places", "meet_at"]
 
 #: End of the token of a member that hands state over along routes. For former releases a token is any text.
 ROUTES = "-routes"
+#: Part of the token of a member that takes part in broadcasts of the state.
+BROADCASTS = "-broadcasts"
 #: Serializes the opening of listening sockets, so that the socket of a gloo device can be identified.
 _device_lock = threading.Lock()
 
@@ -56,10 +58,14 @@ class Doors:
         self.device, self.gloo = _listening_device(address)
         opened.callback(self.gloo.close)
 
-    def words(self, device: str) -> str:
-        """Return this member's place as it is published. device: name of the device of its model."""
+    def words(self, device: str, *, broadcasts: bool) -> str:
+        """Return this member's place as it is published. device: name of the device of its model.
+
+        broadcasts: whether it takes part in broadcasts of the state.
+        """
         address, taker = self.state.getsockname()[:2]  # the address as sockets tell it, should a name have been given
-        return f"{address} {taker} {self.gloo.getsockname()[1]} {device} {secrets.token_hex(16)}{ROUTES}"
+        token = f"{secrets.token_hex(16)}{BROADCASTS if broadcasts else ''}{ROUTES}"
+        return f"{address} {taker} {self.gloo.getsockname()[1]} {device} {token}"
 
 
 def meet_at(place: StorePlace, timeout: timedelta, opened: ExitStack) -> tuple[Store, JobStore | None]:

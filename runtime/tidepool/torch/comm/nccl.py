@@ -25,7 +25,7 @@ from typing import Any, Literal
 import torch
 from torch._C._distributed_c10d import Store
 
-from tidepool.env import nccl_recovery, prepare_nccl, uses_gpu_part
+from tidepool.env import nccl_recovery, nccl_state, prepare_nccl, uses_gpu_part
 from tidepool.procfs import end_at_once
 from tidepool.protocol import GPU_IS_FULL
 
@@ -39,7 +39,9 @@ __all__ = [
     "device_name",
     "make_backend",
     "most_channels",
+    "refuse_broadcasts",
     "start_nccl",
+    "takes_broadcasts",
 ]
 
 #: The name of every device that is no GPU.
@@ -61,6 +63,8 @@ FEW_CHANNELS = 2
 #: Connects that never ended, each with its thread and memory, after which a rank ends.
 MOST_LEAKED = 3
 _leaked: list["Nccl"] = []
+#: Failures of broadcasts of the state in this process.
+_failed_broadcasts: list[str] = []
 
 
 class NcclError(RuntimeError):
@@ -79,6 +83,22 @@ def device_name(device: torch.device) -> str:
 def backend_for(names: Sequence[str]) -> Literal["gloo", "nccl"]:
     """Backend for tensors on the ranks' devices. `names`: of each rank's device; all ranks must decide alike."""
     return "nccl" if not {HOST_MEMORY, GPU_PART} & set(names) and len(set(names)) == len(names) else "gloo"
+
+
+def takes_broadcasts() -> bool:
+    """Return whether this process hands state over by broadcasts, where the others do. Raises RuntimeError.
+
+    A communicator in a child would need the buffers of each broadcast mapped there.
+    """
+    return nccl_state() == "broadcast" and nccl_recovery() != "process" and not _failed_broadcasts
+
+
+def refuse_broadcasts(why: str) -> None:
+    """Hand state over by sockets from now on."""
+    if not _failed_broadcasts:
+        text = f"tidepool: the state goes by sockets from now on, because a broadcast of it has failed: {why}"
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+    _failed_broadcasts.append(why)
 
 
 @dataclass

@@ -28,7 +28,14 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import AllreduceOptions, PrefixStore, ProcessGroupGloo, ReduceOp, Store
+from torch._C._distributed_c10d import (
+    AllreduceOptions,
+    BroadcastOptions,
+    PrefixStore,
+    ProcessGroupGloo,
+    ReduceOp,
+    Store,
+)
 
 from tidepool.env import nccl_recovery
 from tidepool.handshake import Gate, introduce
@@ -37,8 +44,15 @@ from tidepool.network_interfaces import with_port_hint
 from tidepool.socket_filters import refuse_callers
 from tidepool.torch.comm.child_process import maker
 from tidepool.torch.comm.job_store import JobStore
-from tidepool.torch.comm.meeting import ROUTES, Doors, Place, StorePlace, exchange_places, meet_at
-from tidepool.torch.comm.nccl import Nccl, NcclError, backend_for, device_name, start_nccl
+from tidepool.torch.comm.meeting import BROADCASTS, ROUTES, Doors, Place, StorePlace, exchange_places, meet_at
+from tidepool.torch.comm.nccl import (
+    Nccl,
+    NcclError,
+    backend_for,
+    device_name,
+    start_nccl,
+    takes_broadcasts,
+)
 from tidepool.torch.comm.shrinking import Parent, excluded_ranks, offer, shrunk
 
 __all__ = ["CommunicationError", "Group", "make_group"]
@@ -71,6 +85,12 @@ class _OnGpu:
     """A handle of an NCCL operation."""
 
     work: Any
+
+
+def _set() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
 
 
 @dataclass
@@ -107,6 +127,8 @@ class Group:
     announcement: str = ""
     #: Names of the members, by rank; empty off the cluster.
     members: tuple[str, ...] = ()
+    #: Not set while the state is broadcast: sums of tensors on GPUs come after it on all ranks.
+    sums_may_begin: threading.Event = field(default_factory=_set)
 
     def enter(self, kind: str) -> None:
         """Note that this rank comes to a collective of all ranks. kind: in words that are the same on all of them."""
@@ -148,11 +170,45 @@ class Group:
             raise CommunicationError(self._broken_words)
         try:
             if self._nccl is not None and _on_gpu(arguments[0]):
-                with self.waiting():  # a launch may connect to peers first
+                with self.waiting():  # for broadcasts; and a launch may connect to peers first
+                    self.sums_may_begin.wait()
+                    if self.broken:
+                        raise CommunicationError(self._broken_words)
                     return _OnGpu(self._nccl.begin(operation, *arguments))
             return getattr(self._backend, operation)(*arguments)
         except RuntimeError as error:
             raise CommunicationError(str(error)) from error
+
+    @property
+    def broadcasts(self) -> bool:
+        """Return whether tensors on GPUs are handed over by broadcasts."""
+        return self._nccl is not None and all(BROADCASTS in place.token for place in self._places)
+
+    def is_broadcast(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor that all holders have alike is handed over by broadcasts."""
+        return self.broadcasts and _on_gpu(tensor)
+
+    def begin_broadcast(self, tensor: torch.Tensor, root: int) -> Callable[[], None]:
+        """Send a tensor on a GPU from rank `root` to all others, behind what this thread's stream has to do.
+
+        Returns what waits until it is over. Both raise CommunicationError. Any thread may call it, one at a time.
+        """
+        if self.broken or self._nccl is None:
+            raise CommunicationError(self._broken_words)
+        options, nccl = BroadcastOptions(), self._nccl
+        options.rootRank = root
+        try:
+            work = nccl.begin("broadcast", [tensor], options)
+        except RuntimeError as error:
+            raise CommunicationError(str(error)) from error
+
+        def wait() -> None:
+            try:
+                nccl.wait(work)
+            except NcclError as error:
+                raise CommunicationError(f"generation {self.generation}: {error}") from error
+
+        return wait
 
     def wait(self, work: Any) -> None:
         """Wait until an operation is over. Raises CommunicationError: leave its tensors alone until the next group."""
@@ -271,6 +327,7 @@ class Group:
         with self._transfers_lock:
             self.broken = True
             transfers = [*self._transfers]
+        self.sums_may_begin.set()
         if self._nccl is not None:
             self._nccl.break_off()
         for transfer in [self._listener, *transfers]:
@@ -376,7 +433,7 @@ def _connect(
         store.set("announcement", announcement)
     parent = _parent(previous, group.members)
     offer(store, rank, parent)
-    group._places = exchange_places(store, rank, size, doors.words(device_name(device)))
+    group._places = exchange_places(store, rank, size, doors.words(device_name(device), broadcasts=takes_broadcasts()))
     group.announcement = store.get("announcement").decode() if store.check(["announcement"]) else ""
     group._backend = _gloo(PrefixStore("gloo", store), rank, size, doors, timeout)
     if backend_for([member.device for member in group._places]) == "nccl":

@@ -357,7 +357,7 @@ class Reducer(ABC):
         if self._last_backward:
             self._has_portions = self._has_portions or index not in bucket.missing
             bucket.missing.discard(index)
-            if self._overlaps:
+            if self._overlaps and self._group is not None and self._group.sums_may_begin.is_set():
                 self._launch_ready(self._buckets[:-1], everything=False)
 
     def _launch_ready(self, buckets: list[Bucket], *, everything: bool) -> None:

@@ -52,16 +52,18 @@ class Piece:
     end: int
 
 
-def shares(sizes: Sequence[int], is_shared: Sequence[bool], routes: int) -> list[list[Piece]]:
-    """Return the pieces of each route, in order. sizes: of the tensors, in bytes.
+def shares(
+    sizes: Sequence[int], is_shared: Sequence[bool], routes: int, piece_bytes: int = PIECE_BYTES
+) -> list[list[Piece]]:
+    """Return the pieces of each route, in order. sizes: of the tensors, in bytes. piece_bytes: most that a piece has.
 
     is_shared: whether all holders have that tensor alike; the others come from the holder of the first route.
     """
     found: list[list[Piece]] = [[] for _ in range(routes)]
     total, before = sum(size for size, shared in zip(sizes, is_shared, strict=True) if shared), 0
     for number, (size, shared) in enumerate(zip(sizes, is_shared, strict=True)):
-        for start in range(0, size, PIECE_BYTES):
-            piece = Piece(number, start, min(size, start + PIECE_BYTES))
+        for start in range(0, size, piece_bytes):
+            piece = Piece(number, start, min(size, start + piece_bytes))
             found[before * routes // total if shared else 0].append(piece)
             before += piece.end - piece.start if shared else 0
     return found

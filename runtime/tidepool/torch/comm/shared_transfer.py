@@ -4,6 +4,9 @@ What a sender writes on the connection of a route: the route's number as one byt
 which holders are compared, and on the first route the structure, types and shapes; the bytes of the pieces in order;
 and one byte that confirms that nothing has changed on the way. A joiner connects to the ones after it before anything
 comes, and passes on what it receives piece by piece.
+
+Where the group has a communicator on GPUs, tensors there go by its broadcasts (`broadcasts.py`), and only the others
+take the routes.
 """
 
 import json
@@ -19,6 +22,7 @@ import torch
 
 from tidepool.faults import fault
 from tidepool.refusal import Refusal
+from tidepool.torch.comm.broadcasts import Broadcast, broadcasts_of, hand_out, take_in
 from tidepool.torch.comm.process_group import CommunicationError, Group
 from tidepool.torch.comm.routes import Piece, Route, fingerprint, names_of, routes_of, shares
 from tidepool.torch.comm.staging import Ring, outgoing, size_of
@@ -38,24 +42,30 @@ def send_share(
 
     Raises CommunicationError; RuntimeError if the state was changed while it was sent: nobody uses it then.
     """
-    routes = _routes(group, joiners)
+    routes, ring = _routes(group, joiners), ring or Ring(snapshot.mark)
     route = next((route for route in routes if route.holder == group.rank), None)
+    pairs = zip(snapshot.tensors, snapshot.is_shared, strict=True)
+    are_broadcast = [shared and group.is_broadcast(tensor) for tensor, shared in pairs]
+    sizes = [*map(size_of, snapshot.tensors)]
+    planned = _planned(sizes, are_broadcast, routes)
     if route is None:
+        hand_out(group, snapshot.tensors, planned, ring, member_id)
         return
     specs = [_spec(tensor) for tensor in snapshot.tensors]
     header: dict[str, Any] = {"digest": fingerprint(snapshot.structure, specs, snapshot.is_shared)}
     if route.number == 0:
         header |= {"structure": snapshot.structure, "tensors": specs, "shared": snapshot.is_shared}
-    pieces = shares([*map(size_of, snapshot.tensors)], snapshot.is_shared, len(routes))[route.number]
+        header["broadcast"] = are_broadcast
+    pieces = shares(_rest(sizes, are_broadcast), snapshot.is_shared, len(routes))[route.number]
     to = route.joiners[0]
     with _connected(group, route) as connection:
         try:
             connection.sendall(_framed(json.dumps(header).encode()))
-            ring = ring or Ring(snapshot.mark)
             for number, view in enumerate(outgoing(snapshot.tensors, pieces, ring)):
                 if number == len(pieces) // 2:
                     fault("transfer", member_id)
                 connection.sendall(view)
+            hand_out(group, snapshot.tensors, planned, ring, member_id)
             snapshot.check()
             connection.sendall(WHOLE)
         except OSError as error:
@@ -107,7 +117,9 @@ class _Layout:
     digest: str
     structure: Any
     tensors: list[torch.Tensor]
+    #: Pieces of each route.
     pieces: list[list[Piece]]
+    broadcasts: list[Broadcast]
 
 
 class _Receipt:
@@ -128,6 +140,8 @@ class _Receipt:
         self._changed = threading.Condition()
         self._arrived: dict[int, socket.socket] = {}
         self._layout: _Layout | None = None
+        #: Number of routes whose holder has the state that is laid out.
+        self._alike = 0
         self._error: BaseException | None = None
         self._open: list[socket.socket] = []
         self._room = room
@@ -147,6 +161,7 @@ class _Receipt:
             thread.start()
         try:
             self._accept_all()
+            self._take_broadcasts()
         except BaseException as error:
             self._fail(error)
         for thread in threads:
@@ -170,6 +185,12 @@ class _Receipt:
                 with self._changed:
                     self._arrived[number[0]] = connection
                     self._changed.notify_all()
+
+    def _take_broadcasts(self) -> None:
+        """Receive what is broadcast, once all holders are known to have the same to broadcast."""
+        if self._group.broadcasts and self._error is None:
+            layout = self._awaited(lambda: self._layout if self._alike == len(self._routes) else None)
+            take_in(self._group, layout.tensors, layout.broadcasts, self._member_id)
 
     def _guarded(self, route: Route) -> None:
         try:
@@ -195,6 +216,9 @@ class _Receipt:
                     "processes of this training have different parameters or optimizer states, by names, types or "
                     "shapes: what a script makes while it trains has to be made in the same order in all processes"
                 )
+            with self._changed:
+                self._alike += 1
+                self._changed.notify_all()
             self._receive_pieces(route, layout, connection, onward)
 
     def _receive_pieces(self, route: Route, layout: _Layout, connection: socket.socket, onward: "_Onward") -> None:
@@ -223,9 +247,11 @@ class _Receipt:
         self._room = {}
         if self._in_place:
             use_live_tensors(self._state.model, values["structure"], tensors)
-        pieces = shares([*map(size_of, tensors)], values["shared"], len(self._routes))
+        sizes, are_broadcast = [*map(size_of, tensors)], values.get("broadcast") or [False] * len(tensors)
+        pieces = shares(_rest(sizes, are_broadcast), values["shared"], len(self._routes))
+        planned = _planned(sizes, are_broadcast, self._routes)
         with self._changed:
-            self._layout = _Layout(values["digest"], values["structure"], tensors, pieces)
+            self._layout = _Layout(values["digest"], values["structure"], tensors, pieces, planned)
             self._changed.notify_all()
 
     def _awaited(self, look: Any) -> Any:
@@ -253,6 +279,8 @@ class _Receipt:
             connections = [*self._open]
         for connection in connections:
             _shut(connection)
+        if self._group.broadcasts:  # nothing else ends one that has begun
+            self._group.break_off()
 
 
 class _Onward:
@@ -343,6 +371,16 @@ def _connected(group: Group, route: Route) -> socket.socket:
         connection.close()
         raise CommunicationError(f"rank {to} does not take the state: {error}") from error
     return connection
+
+
+def _planned(sizes: Sequence[int], are_broadcast: Sequence[bool], routes: Sequence[Route]) -> list[Broadcast]:
+    pairs = zip(sizes, are_broadcast, strict=True)
+    return broadcasts_of([size if chosen else 0 for size, chosen in pairs], routes)
+
+
+def _rest(sizes: Sequence[int], are_broadcast: Sequence[bool]) -> list[int]:
+    """Return the sizes of what takes the routes; 0 for what is broadcast."""
+    return [0 if chosen else size for size, chosen in zip(sizes, are_broadcast, strict=True)]
 
 
 def _framed(header: bytes | bytearray) -> bytes:

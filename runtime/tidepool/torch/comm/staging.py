@@ -13,12 +13,17 @@ import torch
 
 from tidepool.torch.comm.routes import PIECE_BYTES, Piece
 
-__all__ = ["Ring", "outgoing", "size_of"]
+__all__ = ["Ring", "bytes_of", "outgoing", "size_of"]
 
 
 def size_of(tensor: torch.Tensor) -> int:
     """Return the bytes of the tensor's numbers."""
     return tensor.numel() * tensor.element_size()
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of the tensor's numbers: a view, or a copy where it is not contiguous."""
+    return tensor.contiguous().view(-1).view(torch.uint8)
 
 
 class _Buffer:
@@ -107,7 +112,7 @@ def outgoing(tensors: Sequence[torch.Tensor], pieces: Iterable[Piece], ring: Rin
         if piece.tensor != number:
             number = piece.tensor
             with ring.beside(tensors[number]):
-                held = tensors[number].contiguous().view(-1).view(torch.uint8)
+                held = bytes_of(tensors[number])
         following = ring.load(held[piece.start : piece.end])
         if loaded is not None:
             yield loaded()

@@ -42,6 +42,8 @@ class HandOver:
 
     def __init__(self, group: Group, send: Callable[[], None], member_id: str = "") -> None:
         self._group, self._send, self._member_id = group, send, member_id
+        if group.broadcasts:
+            group.sums_may_begin.clear()
         name = f"hand-over-{group.generation}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -59,6 +61,8 @@ class HandOver:
         except BaseException:
             traceback.print_exc()
             self._group.break_off()
+        finally:
+            self._group.sums_may_begin.set()
 
 
 def send_state(group: Group, snapshot: Snapshot, to: int, member_id: str = "") -> None:

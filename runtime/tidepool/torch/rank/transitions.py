@@ -258,7 +258,8 @@ class Transitions:
     def _begin_hand_overs(self, group: Group, plan: GenerationPlan) -> list[HandOver]:
         if group.has_routes:
             joiners = _joiners(plan)
-            if not joiners or group.rank not in self._holders[:MOST_ROUTES]:
+            takes_part = group.broadcasts or group.rank in self._holders[:MOST_ROUTES]
+            if not joiners or not takes_part:
                 return []
             send = partial(send_share, group, self.state.snapshot(), joiners, self.member_id)
             return [HandOver(group, send, self.member_id)]
