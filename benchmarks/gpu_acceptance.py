@@ -5,7 +5,7 @@
 It writes `gpu.json` and `gpu.html` into the folder, and ends with 1 if something failed. It adapts to the GPUs: with
 one, two ranks share it; with none, or with `--cpu`, CPU processes stand in, and what only a GPU can show is left out.
 The parts, in order: the host (`manage.py doctor`), resizes with communicators and their transport, deaths, `bitwise`, a
-step against plain DistributedDataParallel, a full GPU, the stall of a checkpoint.
+step against plain DistributedDataParallel, the host's waits in a step, a full GPU, the stall of a checkpoint.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import hashlib
 import html
 import itertools
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -28,7 +29,7 @@ import torch
 
 from benchmarks.labs import HERE, laboratory, running, until
 from benchmarks.resize import resize
-from tests.runtime.lab import SCRIPTS, Lab
+from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
 from tests.waiting import wait_until
 
 #: Longest gap between two steps of a resize, in median steps beside a floor in milliseconds.
@@ -147,6 +148,7 @@ def checks(place: Place, minutes: float) -> Iterator[tuple[str, Callable[[], Che
         yield f"deaths {kind}", lambda kind=kind: deaths(place, kind, 60.0 * minutes / 15)
     yield "bitwise", lambda: bitwise(place)
     yield "step against DDP", lambda: against_ddp(place.shape, minutes)
+    yield "host waits", lambda: host_waits(place)
     yield "full GPU", lambda: full_gpu(place)
     yield "stall of a checkpoint", lambda: checkpoint_stall(place)
 
@@ -180,6 +182,10 @@ def resizes(place: Place, name: str, width: int) -> Check:
         "changes": pauses,
         "group_seconds": round(statistics.median(one["seconds"] for one in groups), 3),
         "backend": "nccl" if any(one["nccl"] for one in groups) else "gloo",
+        "state": "broadcasts" if any(one["broadcasts"] for one in groups) else "sockets",
+        "group_mib": round(statistics.median(one["bytes"] for one in groups) / 2**20, 1),
+        "first_sum_ms": sum_ms(told, 1),
+        "second_sum_ms": sum_ms(told, 2),
         "transports": transports,
         "peak_gib": round(max(one["peak_bytes"] for one in told if one["kind"] == "memory") / 2**30, 3),
     }
@@ -189,6 +195,14 @@ def resizes(place: Place, name: str, width: int) -> Check:
         f", groups by {figures['backend']} in {figures['group_seconds']} s"
     )
     return Check(f"resizes, {name}", passed, words, figures)
+
+
+def sum_ms(told: list[dict[str, Any]], number: int) -> float:
+    """Return the median wait for the first or second sum of a group."""
+    return round(
+        1000 * statistics.median(one["seconds"] for one in told if (one["kind"], one.get("number")) == ("sum", number)),
+        2,
+    )
 
 
 def changes(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -216,6 +230,7 @@ def deaths(place: Place, kind: str, seconds: float) -> Check:
     [width, *_] = shape.networks.values()
     recoveries: list[float] = []
     ended: list[str] = []
+    told: list[dict[str, Any]] = []
     whole = True
     for number in itertools.count():
         if len(recoveries) >= shape.kills or (recoveries and time.monotonic() > deadline):
@@ -228,7 +243,13 @@ def deaths(place: Place, kind: str, seconds: float) -> Check:
                 if time.monotonic() > deadline:
                     break
             whole = whole and is_whole(lab.steps())
-    figures: dict[str, object] = {"recoveries_ms": [round(took, 1) for took in recoveries], "survivors_ended": ended}
+            told += records(lab)
+    figures: dict[str, object] = {
+        "recoveries_ms": [round(took, 1) for took in recoveries],
+        "survivors_ended": ended,
+        "aborts_s": [round(one["seconds"], 3) for one in told if one["kind"] == "abort"],
+        "leaked_connects": max((one["leaked"] for one in told if one["kind"] == "memory"), default=0),
+    }
     words = (
         f"{len(recoveries)} deaths, median recovery {statistics.median(recoveries):.0f} ms, longest "
         f"{max(recoveries):.0f} ms; {len(ended)} survivors ended, {'no' if whole else 'SOME'} steps lost"
@@ -317,6 +338,20 @@ def against_ddp(shape: Shape, minutes: float) -> Check:
     ratios = {one["name"]: one["ratio"] for one in json.loads(file.read_text()) if one["ratio"] is not None}
     words = ", ".join(f"{name}: {ratio:.2f} x" for name, ratio in ratios.items())
     return Check("step against DDP", passed=True, words=words, figures=ratios)
+
+
+def host_waits(place: Place) -> Check:
+    """Count what has the host wait for the device in a step: the sums that it reads, and nothing else."""
+    file = place.folder / "host-waits.json"
+    command = [sys.executable, str(SCRIPTS / "host_waits.py"), str(file), place.shape.device]
+    environment = os.environ | {"PYTHONPATH": str(RUNTIME)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    if done.returncode:
+        return Check("host waits", passed=False, words=done.stderr[-2000:])
+    settled = json.loads(file.read_text())[3:]
+    most = {kind: max(one.get(kind, 0) for one in settled) for kind in ("read", "made", "waited")}
+    words = f"at most {most['read']} reads, {most['made']} copies of numbers and {most['waited']} other waits in a step"
+    return Check("host waits", most["read"] <= 1 and not most["made"] and most["waited"] <= 1, words, {"most": most})
 
 
 def full_gpu(place: Place) -> Check:

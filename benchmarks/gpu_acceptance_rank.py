@@ -10,12 +10,13 @@ import os
 import resource
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import torch
 from networks import CLASSES, layers, samples
 from tidepool.torch import Session
-from tidepool.torch.comm import process_group
+from tidepool.torch.comm import nccl, process_group
 from tidepool.torch.rank import control
 from torch.nn.functional import cross_entropy
 
@@ -33,17 +34,41 @@ if shares:  # NCCL looks for two ranks on one GPU among those of one host
     os.environ["NCCL_HOSTID"] = os.environ["TIDEPOOL_MEMBER_ID"]
     process_group.device_name = lambda device: os.environ["TIDEPOOL_MEMBER_ID"]
 
-make_group = control.make_group
+make_group, wait, abort = control.make_group, process_group.Group.wait, nccl.Nccl._abort
+#: Generation -> number of its sums that were waited for.
+sums: Counter[int] = Counter()
 
 
-def measured(**words: object) -> object:
-    begun = time.monotonic()
+def free_bytes() -> int:
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+
+
+def measured_make(**words: object) -> object:
+    begun, free = time.monotonic(), free_bytes()
     group = make_group(**words)
-    tell(kind="group", size=group.size, seconds=time.monotonic() - begun, nccl=group._nccl is not None)
+    figures = {"seconds": time.monotonic() - begun, "bytes": free - free_bytes()}
+    tell(kind="group", size=group.size, nccl=group._nccl is not None, broadcasts=group.broadcasts, **figures)
     return group
 
 
-control.make_group = measured
+def measured_wait(group: process_group.Group, work: object) -> None:
+    begun = time.monotonic()
+    wait(group, work)
+    if work is not None:
+        sums[group.generation] += 1
+        if sums[group.generation] <= 2:
+            tell(kind="sum", number=sums[group.generation], seconds=time.monotonic() - begun)
+
+
+def measured_abort(communicator: nccl.Nccl) -> None:
+    begun = time.monotonic()
+    abort(communicator)
+    tell(kind="abort", seconds=time.monotonic() - begun)
+
+
+control.make_group = measured_make
+process_group.Group.wait = measured_wait
+nccl.Nccl._abort = measured_abort
 torch.manual_seed(0)
 model = layers(128, width, width, CLASSES).to(device)
 if device.type == "cuda":
@@ -75,4 +100,4 @@ for _ in session.epochs(1_000_000):
             step.backward(cross_entropy(model(inputs), labels))
         if session.world_size != size:
             size = session.world_size
-            tell(kind="memory", size=size, peak_bytes=peak_bytes())
+            tell(kind="memory", size=size, peak_bytes=peak_bytes(), leaked=len(nccl._leaked))

@@ -1,8 +1,14 @@
 """Counts what would have the host wait for a GPU in each step of a session: numbers that are read, and numbers of
-Python's that are made tensors, which a GPU gets by a copy from pageable memory."""
+Python's that are made tensors, which a GPU gets by a copy from pageable memory.
+
+    host_waits.py FILE [DEVICE]
+
+On a GPU it also counts what CUDA itself says to have waited for.
+"""
 
 import json
 import sys
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -37,9 +43,18 @@ def counted_read(tensor):
     return read(tensor)
 
 
+def counted_warning(message, *place, **named):
+    counting.found["waited"] += "synchronizing" in str(message)
+
+
 torch.tensor, torch.Tensor.tolist = counted_make, counted_read
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 2))
+device = torch.device(sys.argv[2] if len(sys.argv) > 2 else "cpu")
+model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 2)).to(device)
+if device.type == "cuda":
+    warnings.simplefilter("always")
+    warnings.showwarning = counted_warning
+    torch.cuda.set_sync_debug_mode("warn")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 data = torch.utils.data.TensorDataset(torch.randn(640, 8), torch.randint(0, 2, (640,)))
 session = Session(model, optimizer, effective_batch_size=64)
