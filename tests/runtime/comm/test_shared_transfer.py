@@ -3,8 +3,10 @@
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,7 +16,7 @@ from tidepool.torch.comm import shared_transfer
 from tidepool.torch.comm.process_group import CommunicationError, Group
 from tidepool.torch.comm.routes import PIECE_BYTES
 from tidepool.torch.comm.shared_transfer import receive_shares, send_share
-from tidepool.torch.comm.staging import Ring
+from tidepool.torch.comm.staging import Ring, SideStream
 from tidepool.torch.comm.state_transfer import HandOver, receive_state, send_state
 from tidepool.torch.state.training_state import Position, TrainingState
 from torch import nn
@@ -41,10 +43,44 @@ def stages_all(_: torch.Tensor) -> bool:
     return True
 
 
+class LateStream(SideStream):
+    """A stream whose copies are made only when an event behind them is waited for, as a busy GPU may do it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left: deque[tuple[torch.Tensor, torch.Tensor]] = deque()
+        self._begun = self._made = 0
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> "LateEvent":
+        self._left.append((target, source))
+        self._begun += 1
+        return LateEvent(self, self._begun)
+
+    def catch_up(self, count: int) -> None:
+        while self._made < count:
+            target, source = self._left.popleft()
+            target.copy_(source)
+            self._made += 1
+
+
+@dataclass(frozen=True)
+class LateEvent:
+    stream: LateStream
+    count: int
+
+    def synchronize(self) -> None:
+        self.stream.catch_up(self.count)
+
+
 def handed_over(
-    members: list[Group], holders: list[TrainingState], joiners: list[TrainingState], in_place: bool, staged: bool
+    members: list[Group],
+    holders: list[TrainingState],
+    joiners: list[TrainingState],
+    in_place: bool,
+    staged: bool,
+    stream: type[SideStream] = SideStream,
 ) -> None:
-    ring = (lambda: Ring(stages=stages_all)) if staged else (lambda: None)
+    ring = (lambda: Ring(stages=stages_all, stream=stream())) if staged else (lambda: None)
     new = range(len(holders), len(members))
     hand_overs = [
         HandOver(member, partial(send_share, member, one.snapshot(), new, "", ring()))
@@ -86,6 +122,14 @@ def test_large_tensors_arrive_to_the_bit(old: int, new: int, staged: bool) -> No
     with groups(old + new) as members:
         handed_over(members, holders, joiners, in_place=True, staged=staged)
     assert all(equal(contents(joiner), expected) for joiner in joiners)
+
+
+def test_no_buffer_is_used_before_the_copy_that_it_is_in() -> None:
+    holder, joiner = wide_state(1), wide_state(2)
+    expected = contents(holder)
+    with groups(2) as members:
+        handed_over(members, [holder], [joiner], in_place=True, staged=True, stream=LateStream)
+    assert equal(contents(joiner), expected)
 
 
 def test_a_hand_over_takes_two_buffers() -> None:

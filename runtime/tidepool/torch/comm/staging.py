@@ -13,7 +13,7 @@ import torch
 
 from tidepool.torch.comm.routes import PIECE_BYTES, Piece
 
-__all__ = ["Ring", "bytes_of", "outgoing", "size_of"]
+__all__ = ["Ring", "SideStream", "bytes_of", "outgoing", "size_of"]
 
 
 def size_of(tensor: torch.Tensor) -> int:
@@ -39,26 +39,53 @@ class _Buffer:
             self.event = None
 
 
+class SideStream:
+    """A stream beside the training's. after: event that it begins with; None: what the thread has launched."""
+
+    def __init__(self, after: Any = None) -> None:
+        self._after = after
+        self._stream: Any = None
+
+    def beside(self, tensor: torch.Tensor) -> AbstractContextManager[Any]:
+        """Let what is computed of the tensor in the block come before this stream's next copies."""
+        if not tensor.is_cuda:
+            return nullcontext()
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(tensor.device)  # type: ignore[no-untyped-call]
+            self._stream.wait_event(self._after or torch.cuda.current_stream(tensor.device).record_event())
+        return torch.cuda.stream(self._stream)
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> Any:
+        """Begin a copy; return the event at which it is over, None if it is."""
+        on_device = source if source.is_cuda else target
+        with self.beside(on_device), torch.no_grad():
+            target.copy_(source, non_blocking=on_device.is_cuda)
+            return self._stream.record_event() if on_device.is_cuda else None
+
+
 class Ring:
     """Two buffers through which pieces of tensors on a device pass in turn.
 
-    after: event that the device's copies wait for. stages: whether a tensor passes through the buffers.
+    after: event that the device's copies wait for. stages: whether a tensor passes through the buffers. stream: for the
+    copies; None: one that begins with `after`.
     """
 
     def __init__(
-        self, after: Any = None, stages: Callable[[torch.Tensor], bool] = lambda tensor: tensor.device.type != "cpu"
+        self,
+        after: Any = None,
+        stages: Callable[[torch.Tensor], bool] = lambda tensor: tensor.device.type != "cpu",
+        stream: SideStream | None = None,
     ) -> None:
-        self._after, self.stages = after, stages
+        self.stages, self._stream = stages, stream or SideStream(after)
         self._buffers: list[_Buffer] = []
         self._turn = 0
-        self._stream: Any = None
 
     def load(self, source: torch.Tensor) -> Callable[[], memoryview]:
         """Begin to bring the bytes to main memory; returns what waits for them. They last until two more are loaded."""
         if not self.stages(source):
             return lambda: source.numpy().data
         buffer = self._next(source.is_cuda)
-        self._copy(buffer, buffer.memory[: source.numel()], source)
+        buffer.event = self._stream.copy(buffer.memory[: source.numel()], source)
 
         def loaded() -> memoryview:
             buffer.wait()
@@ -72,7 +99,11 @@ class Ring:
             return target.numpy().data, lambda: None
         buffer = self._next(target.is_cuda)
         memory = buffer.memory[: target.numel()]
-        return memory.numpy().data, lambda: self._copy(buffer, target, memory)
+
+        def put() -> None:
+            buffer.event = self._stream.copy(target, memory)
+
+        return memory.numpy().data, put
 
     def settle(self) -> None:
         """Wait until all copies are over."""
@@ -81,19 +112,7 @@ class Ring:
 
     def beside(self, tensor: torch.Tensor) -> AbstractContextManager[Any]:
         """Let what is computed of the tensor in the block come before this ring's next copies."""
-        if not tensor.is_cuda:
-            return nullcontext()
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(tensor.device)  # type: ignore[no-untyped-call]
-            self._stream.wait_event(self._after or torch.cuda.current_stream(tensor.device).record_event())
-        return torch.cuda.stream(self._stream)
-
-    def _copy(self, buffer: _Buffer, target: torch.Tensor, source: torch.Tensor) -> None:
-        on_device = source if source.is_cuda else target
-        with self.beside(on_device), torch.no_grad():
-            target.copy_(source, non_blocking=on_device.is_cuda)
-            if on_device.is_cuda:
-                buffer.event = self._stream.record_event()
+        return self._stream.beside(tensor)
 
     def _next(self, pinned: bool) -> _Buffer:
         if not self._buffers:
