@@ -1,4 +1,5 @@
-"""One statement that writes different values to many rows: Django's `bulk_update` compiles a CASE for each value."""
+"""Single statements that write many rows: Django's `bulk_update` compiles a CASE for each value, and its `bulk_create`
+prepares each value by itself."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,7 +7,7 @@ from typing import Any
 from django.db import connections, router, transaction
 from django.db.models import Model, QuerySet
 
-__all__ = ["update_rows"]
+__all__ = ["update_rows", "upsert_rows"]
 
 #: Rows in one statement.
 _ROWS_AT_ONCE = 500
@@ -27,6 +28,37 @@ def update_rows(rows: QuerySet[Any], objects: Sequence[Model], columns: Iterable
         return sum(
             _update(using, rows, objects[first : first + most], fields) for first in range(0, len(objects), most)
         )
+
+
+def upsert_rows(objects: Sequence[Model], unique: Sequence[str], updated: Sequence[str]) -> None:
+    """Insert these objects of one model, or write the columns `updated` of the rows that have the same `unique` ones.
+
+    The model has columns of numbers, texts and times only.
+    """
+    if not objects:
+        return
+    model = type(objects[0])
+    connection = connections[router.db_for_write(model)]
+    if connection.vendor == "postgresql":
+        _upsert_arrays(connection, model._meta, objects, (unique, updated))
+    else:
+        model._default_manager.bulk_create(objects, update_conflicts=True, unique_fields=unique, update_fields=updated)
+
+
+def _upsert_arrays(connection: Any, meta: Any, objects: Sequence[Model], names: tuple[Sequence[str], ...]) -> None:
+    quote = connection.ops.quote_name
+    fields = [field for field in meta.concrete_fields if not field.primary_key]
+    unique, updated = ([quote(meta.get_field(name).column) for name in some] for some in names)
+    arrays = ", ".join(f"CAST(%s AS {field.db_type(connection)}[])" for field in fields)
+    values = [[getattr(one, field.attname) for one in objects] for field in fields]
+    # Names come from the models, values are parameters.
+    statement = (
+        f"INSERT INTO {quote(meta.db_table)} ({', '.join(quote(field.column) for field in fields)})"  # noqa: S608
+        f" SELECT * FROM UNNEST({arrays}) ON CONFLICT ({', '.join(unique)})"
+        f" DO UPDATE SET {', '.join(f'{column} = EXCLUDED.{column}' for column in updated)}"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
 
 
 def _update(using: str, rows: QuerySet[Any], objects: Sequence[Model], fields: Sequence[Any]) -> int:

@@ -15,6 +15,7 @@ __all__ = [
     "by_reference",
     "checked_name",
     "is_storable",
+    "is_storable_json",
     "plural",
     "shown_text",
     "storable",
@@ -64,6 +65,11 @@ def whole(text: str, most: int = LARGEST_ID) -> int | None:
 def is_storable(text: str) -> bool:
     """Return whether the database can store the text."""
     return not _UNSTORABLE.search(text)
+
+
+def is_storable_json(text: str) -> bool:
+    """Return whether every string in the JSON can be stored. False also for other escaped characters."""
+    return "\\u" not in text and is_storable(text)
 
 
 def storable(value: Any) -> Any:

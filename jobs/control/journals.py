@@ -102,7 +102,7 @@ def _are_steps(by_host: Mapping[str, _Entries]) -> bool:
 
 @transaction.atomic
 def _store_steps(found: Mapping[AttemptKey, Mapping[str, _Entries]]) -> None:
-    jobs = {job.pk: job for job in lock_jobs({attempt.job for attempt in found})}
+    jobs = {job.pk: job for job in lock_jobs({attempt.job for attempt in found}, ("run", "validation"))}
     wanted = [
         _Wanted(jobs[attempt.job], name, entries, host)
         for attempt, by_host in found.items()

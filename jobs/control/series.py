@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from django.db.models import Q
 
+from core.row_updates import upsert_rows
 from jobs.models import Job, MetricPoint
 
 __all__ = ["KEPT_ROWS", "MOST_ROWS", "store_points", "thinned"]
@@ -69,12 +70,7 @@ def store_points(found: Mapping[Job, Sequence[MetricPoint]]) -> dict[Job, dict[s
             series[job][name] = [k, rows + len(fresh) - len(old)]
     for first in range(0, len(gone), _DELETED_AT_ONCE):
         MetricPoint.objects.filter(pk__in=gone[first : first + _DELETED_AT_ONCE]).delete()
-    MetricPoint.objects.bulk_create(
-        written,
-        update_conflicts=True,
-        unique_fields=["job", "name", "step"],
-        update_fields=["epoch", "value", "at", "is_even"],
-    )
+    upsert_rows(written, ["job", "name", "step"], ["epoch", "value", "at", "is_even"])
     for job, of_job in series.items():
         for name, (k, rows) in of_job.items():
             if rows >= MOST_ROWS:

@@ -16,7 +16,7 @@ from core import live
 from core.errors import Conflict
 from core.row_updates import update_rows
 from jobs.models import Job, JobEvent, JobRun
-from jobs.queries.serializers import EventOutput, JobStateOutput, as_json
+from jobs.queries.serializers import EventOutput, JobStateOutput, as_json, changed_fields
 from jobs.states import JOB_TRANSITIONS, AnyReason, JobState
 from jobs.topics import job_topic
 from workers.topics import CLUSTER
@@ -36,6 +36,7 @@ __all__ = [
     "transition_all",
 ]
 
+_RELATED = ("run", "owner", "model__model", "dataset__dataset", "instance_group", "validation")
 _RUN_COLUMNS = frozenset(field.name for field in JobRun._meta.get_fields()) - {"job"}
 #: Fields of a job that the cluster topic publishes to every user. They reveal neither names nor owners.
 #: Not their progress: every step of any training would lock the topic.
@@ -69,18 +70,15 @@ def lock_job(job_id: int) -> Job:
     return _locked().get(pk=job_id)
 
 
-def lock_jobs(numbers: Iterable[int]) -> list[Job]:
-    """Like `lock_job`, for those of these jobs that exist, in order of id."""
+def lock_jobs(numbers: Iterable[int], related: Sequence[str] = _RELATED) -> list[Job]:
+    """Like `lock_job`, for those of these jobs that exist, in order of id, with related rows as far as needed."""
     wanted = set(numbers)
     # Django builds the whole query, before it sees that no row can match.
-    return list(_locked().filter(pk__in=wanted).order_by("pk")) if wanted else []
+    return list(_locked(related).filter(pk__in=wanted).order_by("pk")) if wanted else []
 
 
-def _locked() -> QuerySet[Job]:
-    jobs = Job.objects.select_related(
-        "run", "owner", "model__model", "dataset__dataset", "instance_group", "validation"
-    )
-    return jobs.select_for_update(of=("self",))
+def _locked(related: Sequence[str] = _RELATED) -> QuerySet[Job]:
+    return Job.objects.select_related(*related).select_for_update(of=("self",))
 
 
 @transaction.atomic
@@ -170,13 +168,13 @@ def publish_slots(news: dict[str, dict[str, Any]]) -> None:
 
 def _update(wanted: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
     """Write each change to the row that has the column, if the job is still in the state in which it was read."""
-    before = {job.pk: as_json(JobStateOutput, job) for job, _ in wanted}
+    columns = {name for _, changes in wanted for name in changes}
+    before = {job.pk: changed_fields(JobStateOutput, job, columns) for job, _ in wanted}
     by_state: dict[str, list[Job]] = defaultdict(list)
     for job, changes in wanted:
         by_state[job.state].append(job)
         for name, value in changes.items():
             setattr(job.run if name in _RUN_COLUMNS else job, name, value)
-    columns = {name for _, changes in wanted for name in changes}
     for state, jobs in by_state.items():
         # The run first: its condition is the job's old state.
         runs = [job.run for job in jobs]
@@ -189,7 +187,7 @@ def _update(wanted: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
                 raise StaleJob(f"Training {numbers} is no longer {state}: load it again.")
     news = {}
     for job, _ in wanted:
-        after = as_json(JobStateOutput, job)
+        after = changed_fields(JobStateOutput, job, columns)
         if changed := {name: value for name, value in after.items() if value != before[job.pk][name]}:
             news[job.pk] = changed
     live.publish_all("state", {job_topic(number): changed for number, changed in news.items()})

@@ -1,5 +1,6 @@
 """JSON of a job and its related rows, shared by pages, live events and the API."""
 
+from collections.abc import Sequence, Set
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -24,6 +25,7 @@ __all__ = [
     "RankOutput",
     "ReasonOutput",
     "as_json",
+    "changed_fields",
 ]
 
 
@@ -31,6 +33,24 @@ def as_json(serializer: type[serializers.Serializer[Any]], row: Any) -> dict[str
     """Return the row as serialized, with NaN replaced by None."""
     values: dict[str, Any] = without_nan(_instance(serializer).to_representation(row))
     return values
+
+
+def changed_fields(serializer: type[serializers.Serializer[Any]], row: Any, columns: Set[str]) -> dict[str, Any]:
+    """Return those fields of `as_json` that depend on these columns, of the row or of one that it refers to."""
+    found = {}
+    for names, field in _by_columns(serializer):
+        if names & columns:
+            value = field.get_attribute(row)
+            found[str(field.field_name)] = None if value is None else field.to_representation(value)
+    values: dict[str, Any] = without_nan(found)
+    return values
+
+
+@cache
+def _by_columns(serializer: type[serializers.Serializer[Any]]) -> Sequence[tuple[Set[str], Any]]:
+    """Return the columns that each field depends on, and the field."""
+    fields = _instance(serializer)._readable_fields
+    return [({*field.source_attrs[-1:], *getattr(field, "columns", ())}, field) for field in fields]
 
 
 @cache
@@ -72,7 +92,8 @@ class FilledField(ObjectField):
 
 @extend_schema_field(JobErrorOutput(allow_null=True))
 class JobErrorField(FilledField):
-    pass
+    #: Columns of the sentence about the attempts, which the error has from the reason.
+    columns = ("reason_params",)
 
 
 @extend_schema_field(ReasonOutput)
@@ -82,6 +103,7 @@ class ReasonField(serializers.Field[Any, Any, Any, Any]):
     def __init__(self, code: str, text: str, params: str = "") -> None:
         super().__init__(source="*")
         self._names = code, text, params
+        self.columns = (code, params)
 
     def to_representation(self, value: Any) -> dict[str, Any]:
         code, text, params = self._names

@@ -3,12 +3,14 @@ from typing import Any
 
 import pytest
 
-from core.row_updates import update_rows
-from tests.factories import HostFactory
+from core.row_updates import update_rows, upsert_rows
+from jobs.models import MetricPoint
+from tests.factories import HostFactory, JobFactory
 from workers.models import Host
 
 pytestmark = pytest.mark.django_db
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+COLUMNS = (["job", "name", "step"], ["value", "is_even"])
 
 
 def test_each_row_gets_values_of_its_own() -> None:
@@ -45,3 +47,24 @@ def test_more_rows_than_a_statement_takes(monkeypatch: pytest.MonkeyPatch, djang
 def test_nothing_to_write_takes_no_query(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(0):
         assert update_rows(Host.objects.all(), [], ["ncpus"]) == 0
+
+
+def test_rows_are_inserted_or_written_over() -> None:
+    check_upsert()
+
+
+@pytest.mark.services
+def test_rows_are_inserted_or_written_over_by_postgresql() -> None:
+    check_upsert()
+
+
+def check_upsert() -> None:
+    job = JobFactory()
+    point = {"job": job, "name": "loss", "epoch": 1, "at": AT}
+    upsert_rows([MetricPoint(**point, step=1, value=0.5), MetricPoint(**point, step=2, value=None)], *COLUMNS)
+    upsert_rows(
+        [MetricPoint(**point, step=2, value=0.25, is_even=False), MetricPoint(**point, step=3, value=0.1)], *COLUMNS
+    )
+    upsert_rows([], *COLUMNS)
+    rows = MetricPoint.objects.order_by("step").values_list("step", "value", "is_even", "epoch", "at")
+    assert [*rows] == [(1, 0.5, True, 1, AT), (2, 0.25, False, 1, AT), (3, 0.1, True, 1, AT)]

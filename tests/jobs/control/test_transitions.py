@@ -13,8 +13,9 @@ from jobs.control.lifecycle import preempt
 from jobs.control.transition import StaleJob, Why
 from jobs.control.transition import transition as move
 from jobs.messages import message
-from jobs.models import Generation, Job, JobEvent, SlotClaim
+from jobs.models import Generation, Job, JobEvent, JobRun, SlotClaim
 from jobs.permissions import Refused
+from jobs.queries.serializers import JobStateOutput, as_json, changed_fields
 from jobs.states import JOB_TRANSITIONS, TERMINAL, GenerationState, JobState, Reason
 from scheduling.plan import PlanReason
 from tests.factories import JobFactory
@@ -208,3 +209,16 @@ def test_the_state_is_the_fold_of_the_events(submit: Submit, asked: list[tuple[i
     with transaction.atomic():
         play(submit, asked)
         transaction.set_rollback(True)  # each example begins with an empty cluster
+
+
+def test_the_fields_that_depend_on_columns_are_those_of_the_whole() -> None:
+    job = JobFactory(state=JobState.RUNNING, step=7, final_metrics={"loss": 0.5})
+    whole = as_json(JobStateOutput, job)
+    every = {field.name for model in (Job, JobRun) for field in model._meta.get_fields()}
+    assert changed_fields(JobStateOutput, job, every) == whole
+    assert changed_fields(JobStateOutput, job, {"step", "final_metrics"}) == {
+        "step": 7,
+        "final_metrics": {"loss": 0.5},
+    }
+    assert changed_fields(JobStateOutput, job, {"reason_params"}) == {name: whole[name] for name in ("reason", "error")}
+    assert changed_fields(JobStateOutput, job, {"series"}) == {}
