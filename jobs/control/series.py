@@ -16,11 +16,13 @@ from django.db.models import Q
 from core.row_updates import upsert_rows
 from jobs.models import Job, MetricPoint
 
-__all__ = ["KEPT_ROWS", "MOST_ROWS", "store_points", "thinned"]
+__all__ = ["ENDED_ROWS", "KEPT_ROWS", "MOST_ROWS", "store_points", "thin_ended", "thinned"]
 
 #: Number of rows at which a metric is thinned, and the largest number that is left then.
 MOST_ROWS = 4000
 KEPT_ROWS = 2000
+#: Largest number of rows that a metric keeps once its training has been over for long.
+ENDED_ROWS = 500
 _DELETED_AT_ONCE = 500
 
 
@@ -74,8 +76,13 @@ def store_points(found: Mapping[Job, Sequence[MetricPoint]]) -> dict[Job, dict[s
     for job, of_job in series.items():
         for name, (k, rows) in of_job.items():
             if rows >= MOST_ROWS:
-                of_job[name] = _grown(job, name, k)
+                of_job[name] = _grown(job, name, k, MOST_ROWS, KEPT_ROWS)
     return series
+
+
+def thin_ended(job: Job) -> dict[str, Any]:
+    """Thin the curves of a job that is over, and locked; returns its new `JobRun.series`."""
+    return {name: _grown(job, name, k, ENDED_ROWS + 1, ENDED_ROWS) for name, (k, _) in job.run.series.items()}
 
 
 def _tails(found: Mapping[Job, Sequence[MetricPoint]]) -> dict[tuple[int, str], list[MetricPoint]]:
@@ -129,14 +136,14 @@ class _Row:
     is_even: bool
 
 
-def _grown(job: Job, name: str, k: int) -> list[int]:
-    """Thin a metric to spans as long as needed; returns its new `[k, rows]`."""
+def _grown(job: Job, name: str, k: int, most: int, kept_rows: int) -> list[int]:
+    """Thin a metric of at least `most` rows to spans so long that `kept_rows` are left; returns its new `[k, rows]`."""
     of_name = MetricPoint.objects.filter(job=job, name=name)
     rows = [_Row(*row) for row in of_name.order_by("step").values_list("pk", "step", "value", "is_even")]
-    if len(rows) < MOST_ROWS:  # steps have repeated
+    if len(rows) < most:  # steps have repeated
         return [k, len(rows)]
     kept = thinned(rows, k)
-    while len(kept) > KEPT_ROWS:
+    while len(kept) > kept_rows:
         k += 1
         kept = thinned((row for row, _ in kept), k)
     keys = {row.pk for row, _ in kept}

@@ -1,6 +1,7 @@
-"""Deletion of rows that nobody looks at any more. The scheduler has it done once an hour; `manage.py tidy` at once.
+"""Deletion of rows that nobody looks at any more, and of most points of old curves.
 
-Journals of jobs that are over stay: they are why entries that a host sends late are stored once.
+The scheduler has it done once an hour; `manage.py tidy` at once. Journals of jobs that are over stay: they are why
+entries that a host sends late are stored once.
 """
 
 import logging
@@ -10,19 +11,25 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.sessions.models import Session
+from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from core.models import Topic
+from jobs.control.series import ENDED_ROWS, thin_ended
+from jobs.control.transition import change, lock_job
 from jobs.models import AllocationPoint, Job, JobEvent, UnstoredEntry
 from jobs.topics import JOB_PREFIX
 from workers.models import GpuReading
 
-__all__ = ["HISTORY", "READINGS", "tidy"]
+__all__ = ["CURVES", "HISTORY", "READINGS", "tidy"]
 
 logger = logging.getLogger(__name__)
 
 #: Time after a job's end for which its events and its sizes over time are kept.
 HISTORY = timedelta(days=400)
+#: Time after a job's end for which its curves keep all their rows, and after which they are no longer looked at.
+CURVES = timedelta(days=30)
+_CURVES_UNTIL = timedelta(days=60)
 #: Age of a GPU's newest reading from which it says nothing.
 READINGS = timedelta(days=7)
 _ROWS_AT_ONCE = 1000
@@ -42,6 +49,7 @@ def tidy(now: datetime, *, budget_seconds: float = 5.0) -> dict[str, int]:
     }
     deleted = {what: _delete(rows, deadline) for what, rows in olds.items()}
     deleted["live topics"] = _delete_topics(now, deadline)
+    deleted["points of curves"] = _thin_curves(now, deadline)
     if any(deleted.values()):
         logger.info("deleted %s", ", ".join(f"{count} {what}" for what, count in deleted.items() if count))
     return deleted
@@ -62,6 +70,26 @@ def _repeat(delete_some: Callable[[], int], deadline: float) -> int:
     while time.monotonic() < deadline and (count := delete_some()):
         total += count
     return total
+
+
+def _thin_curves(now: datetime, deadline: float) -> int:
+    """Thin curves of jobs that ended a month ago; `metrics.jsonl` in a job's folder keeps every step."""
+    ended = Job.objects.filter(finished_at__range=(now - _CURVES_UNTIL, now - CURVES)).exclude(run__series={})
+    total = 0
+    for number, series in [*ended.order_by("finished_at").values_list("pk", "run__series")]:
+        if time.monotonic() >= deadline:
+            break
+        if any(rows > ENDED_ROWS for _, rows in series.values()):
+            total += _thin(number)
+    return total
+
+
+@transaction.atomic
+def _thin(number: int) -> int:
+    job = lock_job(number)
+    before, series = job.run.series, thin_ended(job)
+    change(job, series=series)
+    return int(sum(rows for _, rows in before.values()) - sum(rows for _, rows in series.values()))
 
 
 def _delete_topics(now: datetime, deadline: float) -> int:

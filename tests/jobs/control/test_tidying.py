@@ -6,16 +6,19 @@ from io import StringIO
 import pytest
 from django.contrib.sessions.models import Session
 from django.core.management import call_command
+from django.db import transaction
 from django.utils import timezone
 
 from core.live import publish
 from core.models import Topic
 from jobs.control import tidying
 from jobs.control.dispatch import periodic_tasks
+from jobs.control.metrics import store_steps
 from jobs.control.tidying import tidy
+from jobs.control.transition import lock_job
 from jobs.models import AllocationPoint, Job, JobEvent, Journal
 from jobs.topics import job_topic
-from tests.factories import JobEventFactory, JobFactory, SlotFactory
+from tests.factories import JobEventFactory, JobFactory, SlotFactory, set_job
 from workers.models import GpuReading
 
 pytestmark = pytest.mark.django_db
@@ -77,3 +80,18 @@ def test_the_command_says_what_it_deleted() -> None:
 
 def test_the_scheduler_asks_for_it_once_an_hour() -> None:
     assert [task.every_seconds for task in periodic_tasks() if task.name == "jobs.tasks.tidy"] == [3600.0]
+
+
+@pytest.mark.parametrize(("days", "most"), [(29, 1200), (31, 500)])
+def test_curves_of_a_month_ago_keep_few_points(days: float, most: int) -> None:
+    job = JobFactory(state="RUNNING")
+    place = {"epoch": 0, "cursor": 0, "samples": 1, "world_size": 1, "generation": 1, "attempt": 1, "at": 1.0}
+    with transaction.atomic():
+        store_steps(lock_job(job.pk), [{**place, "step": step, "loss": 1 / step} for step in range(1, 1201)])
+    set_job(job, state="SUCCEEDED", finished_at=NOW - timedelta(days=days))
+    deleted = tidy(NOW)["points of curves"]
+    losses = list(job.metrics.order_by("step").values_list("step", "value"))
+    assert len(losses) == 1200 - deleted <= most
+    assert (losses[0], losses[-1]) == ((1, 1.0), (1200, 1 / 1200))
+    assert Job.objects.get(pk=job.pk).run.series["loss"][1] == len(losses)
+    assert tidy(NOW)["points of curves"] == 0, "nothing is left to do"
