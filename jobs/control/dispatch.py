@@ -11,7 +11,7 @@ job sends it; the scheduler's process receives it.
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -87,19 +87,19 @@ def _in_envelope(sync: Sync, key_number: int, boot: int) -> dict[str, Any]:
     return to_json(seal(key, "sync", sync, host=sync.host, boot=boot, number=time.time_ns()))
 
 
-def acknowledge(answers: Iterable[tuple[Host, Mapping[str, int]]]) -> None:
+def acknowledge(answers: Sequence[tuple[Host, Mapping[str, int]]]) -> None:
     """Acknowledge entries of journals to hosts, whose rows say how far they are: journal -> number of the last one.
 
     The message is a desired state of revision 0, of which executors take nothing but the numbers. An executor that has
     not carried out any revision yet gets its whole desired state instead.
     """
-    messages = []
+    messages, hosts = [], Host.objects.filter(state__in=_REACHABLE).count() if answers else 0
     for host, numbers in answers:
         if not host.applied_revision:
             send_sync(host.name, numbers)
             continue
         echo, queue = _host_clock(host.reported_at, host.last_report_at), f"host.{host.name}"
-        sync = Sync(host.name, 0, time.time(), [], {**numbers}, echo=echo)
+        sync = Sync(host.name, 0, time.time(), [], {**numbers}, echo=echo, hosts=hosts)
         values = _in_envelope(sync, host.key_number, host.key_boot)
         messages.append((queue, task_message("executor.sync", [values], queue)))
     if not messages:

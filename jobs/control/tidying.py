@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 #: Time after a job's end for which its events and its sizes over time are kept.
 HISTORY = timedelta(days=400)
-#: Time after a job's end for which its curves keep all their rows, and after which they are no longer looked at.
+#: Time after a job's end for which its curves keep all their rows, and for which they are then looked for.
 CURVES = timedelta(days=30)
 _CURVES_UNTIL = timedelta(days=60)
 #: Age of a GPU's newest reading from which it says nothing.

@@ -26,16 +26,14 @@ from workers.executor.reporting import Delivery, Reporter
 from workers.executor.signing import Signer, next_start
 from workers.executor.supervisor import Supervisor
 
-__all__ = ["app"]
+__all__ = ["REPORT_QUEUE", "REPORT_TASK", "app"]
 
 logger = logging.getLogger(__name__)
 
-_REPORT_TASK = "jobs.tasks.ingest_report"
-_REPORT_QUEUE = "control"
+REPORT_TASK = "jobs.tasks.ingest_report"
+REPORT_QUEUE = "control"
 #: The same queue for sending: without an exchange, whose bindings a host's user may not write.
-_REPORTS: Any = Queue(_REPORT_QUEUE, Exchange(""), routing_key=_REPORT_QUEUE, no_declare=True)  # type: ignore[no-untyped-call]
-#: Number of unread reports in the queue above which none is sent: they would only fill the broker's memory.
-_REPORTS_WAITING_LIMIT = 200
+_REPORTS: Any = Queue(REPORT_QUEUE, Exchange(""), routing_key=REPORT_QUEUE, no_declare=True)  # type: ignore[no-untyped-call]
 #: Signal that says that the machine will be gone soon.
 NOTICE_SIGNAL = signal.SIGUSR2
 #: Timeout of connections to the broker.
@@ -129,23 +127,23 @@ class _ReportSender:
         self._celery, self._signer = celery, signer
         self._connection: Any = None  # kombu has no types
 
-    def send(self, report: Report) -> Delivery:
-        """Send a report. Raises OSError if the broker cannot be reached."""
+    def send(self, report: Report, most_waiting: int) -> Delivery:
+        """Send a report unless `most_waiting` wait in the queue. Raises OSError if the broker cannot be reached."""
         try:
-            return self._send(report)
+            return self._send(report, most_waiting)
         except (OperationalError, OSError) as error:
             self._close()
             raise ConnectionError(str(error)) from error
 
-    def _send(self, report: Report) -> Delivery:
+    def _send(self, report: Report, most_waiting: int) -> Delivery:
         if self._connection is None:
             self._connection = self._celery.connection_for_write()
             self._connection.ensure_connection(max_retries=1, interval_start=0, timeout=_SOCKET_SECONDS)
         waiting = self._waiting(self._connection)
-        if waiting >= _REPORTS_WAITING_LIMIT:
+        if waiting >= most_waiting:
             return Delivery(sent=False, waiting=waiting)
         self._celery.send_task(
-            _REPORT_TASK,
+            REPORT_TASK,
             args=[self._signer.sealed(report)],
             queue=_REPORTS,
             ignore_result=True,
@@ -156,7 +154,7 @@ class _ReportSender:
 
     def _waiting(self, connection: Any) -> int:
         try:
-            return int(connection.default_channel.queue_declare(_REPORT_QUEUE, passive=True).message_count)
+            return int(connection.default_channel.queue_declare(REPORT_QUEUE, passive=True).message_count)
         except ChannelError:  # no such queue yet
             return 0
 

@@ -26,7 +26,10 @@ logger = logging.getLogger(__name__)
 
 ENTRIES_PER_REPORT = 500
 _TICK_SECONDS = 0.1
+#: Seconds between two reports that tell steps, and how many of these all hosts together send a second: with more hosts,
+#: each sends them less often, and with every heartbeat at least.
 _STEPS_INTERVAL_SECONDS = 0.4
+_STEPS_REPORTS_PER_SECOND = 60
 _HEARTBEAT_SECONDS = 1.0
 #: The same while there are no ranks, whose GPUs a page could show at work.
 _IDLE_HEARTBEAT_SECONDS = 2.0
@@ -35,11 +38,16 @@ _ENVIRONMENTS_SECONDS = 20.0
 #: Seconds between two looks at the host's hardware: a driver may come late, or go.
 _FACTS_SECONDS = 10.0
 _OUTAGE_BACKOFF_SECONDS = 1.0
-#: Pause in seconds per waiting report: while the control plane is behind, more reports would only queue up.
-_SECONDS_PER_REPORT_WAITING = 0.5
-_LONGEST_PAUSE_SECONDS = 3.0
-#: Number of waiting reports that is usual and causes no pause.
+#: Number of waiting reports that is usual and causes no pause: this one, or one report of so many hosts each.
 _USUALLY_WAITING = 2
+_HOSTS_PER_REPORT_WAITING = 8
+#: Longest pause: while the control plane is behind, more reports would only queue up.
+_LONGEST_PAUSE_SECONDS = 3.0
+#: Number of waiting reports at which none is sent: they would only come later. It grows with each second since the last
+#: report of this host, so that all hosts have their turn where many find the queue full.
+_MOST_WAITING = 200
+_MORE_EACH_SECOND = 40
+_MOST_WAITING_EVER = 1000
 
 
 class Delivery(NamedTuple):
@@ -49,7 +57,10 @@ class Delivery(NamedTuple):
 
 
 class Reporter:
-    """Thread that sends reports. `send` delivers one or raises OSError; `observe` and `clock` are the supervisor's."""
+    """Thread that sends reports; `observe` and `clock` are the supervisor's.
+
+    `send` delivers a report unless so many wait, or raises OSError.
+    """
 
     def __init__(
         self,
@@ -58,7 +69,7 @@ class Reporter:
         journals: Journals,
         *,
         observe: Callable[[], Observation | None],
-        send: Callable[[Report], Delivery],
+        send: Callable[[Report, int], Delivery],
         clock: Callable[[], float],
         on_sent: Callable[[], None] = lambda: None,
         notice: Callable[[], Notice | None] = lambda: None,
@@ -81,6 +92,8 @@ class Reporter:
         self._environments: tuple[EnvironmentState, ...] | None = None
         self._retelling = Interval(_ENVIRONMENTS_SECONDS)
         self._sent_at = 0.0
+        #: Monotonic time at which the broker took a report last.
+        self._taken_at = time.monotonic()
         self._failing = False
         self._pause_seconds = 0.0
         self._changed = threading.Event()
@@ -101,7 +114,7 @@ class Reporter:
             self._thread.join(30.0)
         observation = self._observe()
         if observation is not None and not observation.ranks:
-            self._deliver(msgspec.structs.replace(self._report(observation), leaving=True))
+            self._deliver(msgspec.structs.replace(self._report(observation), leaving=True), observation.hosts)
 
     def _run(self) -> None:
         while not self._leaving.wait(_OUTAGE_BACKOFF_SECONDS if self._failing else _TICK_SECONDS):
@@ -117,14 +130,16 @@ class Reporter:
             return
         self._changed.clear()
         self._sent_at = time.monotonic()
-        self._deliver(self._report(self._observe() or observation))
+        self._deliver(self._report(self._observe() or observation), observation.hosts)
 
-    def _deliver(self, report: Report) -> None:
+    def _deliver(self, report: Report, hosts: int) -> None:
+        """Send a report, and pause if more wait than usual. hosts: number of hosts that report."""
         try:
-            sent, waiting = self._send(report)
-            too_many = max(0, waiting - _USUALLY_WAITING)
-            self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, too_many * _SECONDS_PER_REPORT_WAITING)
+            sent, waiting = self._send(report, _most_waiting(time.monotonic() - self._taken_at))
+            usual = max(_USUALLY_WAITING, hosts // _HOSTS_PER_REPORT_WAITING)
+            self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, max(0, waiting - usual) / usual)
             if sent:
+                self._taken_at = time.monotonic()
                 self._on_sent()
             else:
                 self._take_back(report)
@@ -151,7 +166,7 @@ class Reporter:
             return False
         if age >= heartbeat_seconds or self._changed.is_set() or self._journals.has_urgent():
             return True
-        return age >= _STEPS_INTERVAL_SECONDS and self._journals.has_unsent()
+        return age >= _steps_interval(observation.hosts) and self._journals.has_unsent()
 
     def _report(self, observation: Observation) -> Report:
         at, notice = self._clock(), self._notice()
@@ -194,3 +209,12 @@ class Reporter:
         if self._reading.is_due(time.monotonic()):
             self._devices = self._probe.devices(observation.ranks)
         return self._devices
+
+
+def _steps_interval(hosts: int) -> float:
+    return min(_HEARTBEAT_SECONDS, max(_STEPS_INTERVAL_SECONDS, hosts / _STEPS_REPORTS_PER_SECOND))
+
+
+def _most_waiting(age: float) -> int:
+    """Return how many reports may wait where this host sends one, so many seconds after its last one."""
+    return min(_MOST_WAITING_EVER, _MOST_WAITING + int(_MORE_EACH_SECOND * age))

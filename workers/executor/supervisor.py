@@ -61,6 +61,8 @@ class Observation:
     environments: tuple[EnvironmentState, ...] = ()
     #: Fields of the host's facts about what keeps trainings apart; empty before they are known.
     isolation: Mapping[str, Any] = field(default_factory=dict)
+    #: Number of hosts that report to the control plane, as it has told last; 0: it has not.
+    hosts: int = field(default=0, compare=False)
 
 
 class Supervisor:
@@ -100,6 +102,7 @@ class Supervisor:
         self._inbox: Sync | None = None
         #: Seconds by which the newest desired states were sent later than they arrived, by this host's clock.
         self._behind: deque[float] = deque(maxlen=_BEHIND_READINGS)
+        self._hosts = 0
         self._observation: Observation | None = None
         #: Monotonic time at which the control plane's broker last took a report of this host.
         self._heard_at: float | None = None
@@ -124,6 +127,7 @@ class Supervisor:
             logger.info("revision=%s: dropped, the answer is to an outdated report", sync.revision)
             return
         self._behind.append(sync.sent_at - self._clock())
+        self._hosts = sync.hosts or self._hosts
         # At once: a newer desired state that arrives before the next cycle need not repeat these numbers.
         self._journals.acknowledge(sync.acknowledged)
         with self._guard:
@@ -309,7 +313,7 @@ class Supervisor:
         before = self._observation
         behind = max(self._behind, default=None)
         isolation = isolation_of(self._config, self._forkservers.own.abilities, self._limits.why_none)
-        self._observation = Observation(self._applied_revision, ranks, behind, environments, isolation)
+        self._observation = Observation(self._applied_revision, ranks, behind, environments, isolation, self._hosts)
         if self._observation != before:
             self._changed()
 

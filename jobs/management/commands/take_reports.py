@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from typing import Any, cast
 
 import redis
@@ -19,7 +20,7 @@ from jobs.control.reports import store_reports
 from jobs.control.steady_hosts import SteadyHosts
 from workers.lateness import note_dropped, note_forged
 
-__all__ = ["Command", "Intake"]
+__all__ = ["Command", "Intake", "rest_seconds"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,9 @@ logger = logging.getLogger(__name__)
 BATCH_SIZE = 200
 #: Time to wait for a message, and pause after an error.
 _WAIT_SECONDS = 1.0
+#: Rest after a turn, in multiples of the time that it took, and the longest one.
+_RESTS = 3.0
+_LONGEST_REST_SECONDS = 0.2
 
 
 class Command(BaseCommand):
@@ -54,10 +58,21 @@ class Intake:
         """Store the messages that wait, or wait for one. Returns True: the next turn follows at once."""
         messages = take_messages(_WAIT_SECONDS)
         if messages:
+            begun = time.monotonic()
             batch = batch_of(messages, self._envelopes.open)
             store(batch, self._steady)
             self._readings.send(batch.reports)
+            self._stop.wait(rest_seconds(time.monotonic() - begun, len(messages)))
         return True
+
+
+def rest_seconds(took: float, messages: int) -> float:
+    """Return how long to rest after a turn that took so many seconds for so many messages.
+
+    A turn for one report costs as much as one for five: those that come meanwhile share the next one. After a full
+    batch others wait already.
+    """
+    return 0.0 if messages >= BATCH_SIZE else min(_RESTS * took, _LONGEST_REST_SECONDS)
 
 
 def take_messages(seconds: float) -> list[bytes]:

@@ -167,6 +167,9 @@ class Sync(msgspec.Struct, frozen=True):
     #: `Report.at` of the newest report taken: a host drops a desired state that its own clock finds too old by that.
     echo: float | None = None
     environments: list[WantedEnvironment] = []
+    #: Number of hosts that report; 0: not told. The more there are, the less often each tells its steps, and the more
+    #: reports wait as usual.
+    hosts: Count = 0
     version: Literal[1] = PROTOCOL_VERSION
 
 

@@ -5,10 +5,11 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tidepool.journal import Journal
-from tidepool.protocol import RankExited, RankStarted, RankStatus, Report
+from tidepool.protocol import JournalEntry, RankExited, RankStarted, RankStatus, Report
 
 from tests.runtime.process_tree import launch_spec
 from tests.workers.executor.embedded import desired_job
@@ -27,7 +28,7 @@ class Broker:
         self.received: list[int] = []
         self.has_received = threading.Event()
 
-    def send(self, report: Report) -> Delivery:
+    def send(self, report: Report, most_waiting: int) -> Delivery:
         outcome, self._first = self._first, None
         if isinstance(outcome, OSError):
             raise outcome
@@ -69,7 +70,7 @@ def test_a_host_without_ranks_reports_every_other_second(
     at, seconds = list[int](), [0]
     monkeypatch.setattr(time, "monotonic", lambda: 100.0 + seconds[0])
 
-    def send(report: Report) -> Delivery:
+    def send(report: Report, most_waiting: int) -> Delivery:
         at.append(seconds[0])
         return Delivery(sent=True, waiting=0)
 
@@ -78,3 +79,71 @@ def test_a_host_without_ranks_reports_every_other_second(
     for seconds[0] in range(5):
         reporter.turn()
     assert at == sent
+
+
+class Steps:
+    """Journals that always have a further step to send."""
+
+    def has_unsent(self) -> bool:
+        return True
+
+    def has_urgent(self) -> bool:
+        return False
+
+    def take(self, limit: int) -> list[JournalEntry]:
+        return []
+
+    def put_back(self, entries: list[JournalEntry]) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("hosts", "waiting", "pauses"),
+    [
+        (0, 0, 0.4),  # not told yet
+        (2, 3, 0.5),
+        (2, 8, 3.0),
+        (30, 3, 0.5),
+        (60, 7, 1.0),
+        (1000, 125, 1.0),
+        (1000, 250, 1.0),
+        (1000, 375, 2.0),
+        (1000, 5000, 3.0),
+    ],
+)
+def test_steps_come_less_often_the_more_hosts_and_reports_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: int, waiting: int, pauses: float
+) -> None:
+    config = ExecutorConfig(tmp_path, "host-a", "", virtual_slots=1, address="127.0.0.1", lifeline_fd=None)
+    rank = RankStatus(
+        job=1, attempt=1, member_id="host-a.0.1", slot=0, pid=os.getpid(), state="RUNNING", started_at=1.0
+    )
+    observation, seconds, at = Observation(ranks=[rank], hosts=hosts), [0.0], list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0 + seconds[0])
+
+    def send(report: Report, most_waiting: int) -> Delivery:
+        at.append(seconds[0])
+        return Delivery(sent=True, waiting=waiting)
+
+    probe, steps = make_probe(config), cast(Journals, Steps())
+    reporter = Reporter(config, probe, steps, observe=lambda: observation, send=send, clock=time.time)
+    for tick in range(100):
+        seconds[0] = tick / 20
+        reporter.turn()
+    assert at[:2] == pytest.approx([0.0, pauses], abs=0.06)
+
+
+def test_a_host_that_finds_the_queue_full_has_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ExecutorConfig(tmp_path, "host-a", "", virtual_slots=1, address="127.0.0.1", lifeline_fd=None)
+    seconds, limits = [0.0], list[int]()
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0 + seconds[0])
+
+    def send(report: Report, most_waiting: int) -> Delivery:
+        limits.append(most_waiting)
+        return Delivery(sent=most_waiting > 500, waiting=500)
+
+    probe, steps = make_probe(config), cast(Journals, Steps())
+    reporter = Reporter(config, probe, steps, observe=Observation, send=send, clock=time.time)
+    for seconds[0] in (0.0, 4.0, 8.0, 12.0, 3600.0):
+        reporter.turn()
+    assert limits == [200, 360, 520, 360, 1000]
