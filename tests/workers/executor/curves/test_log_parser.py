@@ -72,7 +72,40 @@ def test_other_lines_say_nothing(line: str) -> None:
 
 def test_a_counter_that_begins_anew_goes_on() -> None:
     points = read("Epoch 1", "[50/100] loss=3", "[100/100] loss=2", "Epoch 2", "[50/100] loss=1", "val_loss: 4")
-    assert [(point.step, point.epoch) for point in points if point.metrics] == [(50, 0), (100, 0), (150, 0), (150, 0)]
+    assert [(point.step, point.epoch) for point in points if point.metrics] == [(50, 1), (100, 1), (150, 2), (150, 2)]
+
+
+def test_the_metrics_below_a_line_that_names_the_first_epoch_belong_to_it() -> None:
+    """As torchvision's tutorial prints: a first epoch 0 left its training curve at steps of later ones."""
+    phases = ["train Loss: 0.6 Acc: 0.7", "val Loss: 0.2 Acc: 0.9"]
+    points = read("Epoch 0/24", "----------", *phases, "Epoch 1/24", "----------", *phases)
+    assert [(point.step, point.epoch) for point in points if point.metrics] == [(0, 0), (0, 0), (1, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("line", ["epoch {}", "Epoch: {}", "----- Starting epoch {} -----", "Training epoch {}..."])
+def test_a_line_may_name_the_epoch_alone(line: str) -> None:
+    lines = [line.format(1), "loss: 3 [ 64/100]", "loss: 2 [100/100]", line.format(2), "loss: 1 [100/100]"]
+    points = [point for point in read(*lines) if point.metrics]
+    assert [(point.step, point.epoch) for point in points] == [(64, 1), (100, 1), (200, 2)]
+
+
+def test_a_bar_that_is_drawn_again_below_the_next_epoch_s_line_does_not_begin_anew() -> None:
+    points = read("epoch 1 loss 2", bar(5, 9), "epoch 2 loss 1", bar(5, 9), bar(6, 9))
+    assert [point.step for point in points] == [1, 5, 5, 5, 6]
+
+
+def test_progress_does_not_count_the_last_epoch_s_counter_for_the_next_one() -> None:
+    points = read("Epoch 1/2", "Step 9/9 loss 0.5", "Epoch 2/2", "Step 3/9 loss 0.3")
+    assert [point.progress for point in points] == [0.0, 0.5, 0.5, pytest.approx(2 / 3)]
+
+
+def test_sizes_of_a_batch_and_of_an_epoch_are_no_position() -> None:
+    """As in PyTorch's own tutorial on several GPUs."""
+    [first, second] = read(
+        "[GPU0] Epoch 3 | Batchsize: 32 | Steps: 16", "epoch 4 loss 1", "[GPU0] Epoch 5 | Batchsize: 32 | Steps: 16",
+        "epoch 5 loss 1",
+    )  # fmt: skip
+    assert [(point.step, point.metrics) for point in (first, second)] == [(4, {"loss": 1.0}), (5, {"loss": 1.0})]
 
 
 def test_parts_of_epochs_count_points() -> None:
