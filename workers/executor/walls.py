@@ -4,7 +4,7 @@ import tempfile
 from os import getuid
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from tidepool.cgroup_limits import usable
@@ -143,7 +143,9 @@ def wall_for(config: ExecutorConfig, desired: DesiredJob, environment: Ready) ->
     )
 
 
-def shared_memory_of(launch: LaunchSpec, slots: int, memory_bytes: int, limit_bytes: int | None) -> int | None:
+def shared_memory_of(
+    launch: LaunchSpec, slots: int, memory_bytes: int, limit_bytes: int | Literal["share"] | None
+) -> int | None:
     """Return the size in bytes of a training's /dev/shm: the memory of all slots that it may get on this host, now or
     when it grows. None: the number of slots is not known yet.
 
@@ -152,7 +154,8 @@ def shared_memory_of(launch: LaunchSpec, slots: int, memory_bytes: int, limit_by
     if slots < 1 or memory_bytes <= 0:
         return None
     asked = None if launch.memory_gib_per_gpu is None else launch.memory_gib_per_gpu * 1024**3
-    return min(memory_bytes, (asked or limit_bytes or memory_bytes // slots) * min(launch.max_slots, slots))
+    limit = memory_bytes // slots if limit_bytes is None or limit_bytes == "share" else limit_bytes
+    return min(memory_bytes, (asked or limit) * min(launch.max_slots, slots))
 
 
 def remove_temporary(config: ExecutorConfig, job: int, attempt: int) -> None:

@@ -137,6 +137,11 @@ def test_shared_memory_is_that_of_all_slots_that_it_may_get_on_the_host(
     assert shared_memory_of(launch, slots, 64 * GIB, limit and limit * GIB) == size * GIB
 
 
+def test_shared_memory_is_of_the_share_where_the_limit_is_the_share(tmp_path: Path) -> None:
+    launch = launch_spec(tmp_path, "", max_slots=2)
+    assert shared_memory_of(launch, 4, 64 * GIB, "share") == 32 * GIB
+
+
 def test_shared_memory_has_no_size_before_the_slots_are_known(tmp_path: Path) -> None:
     assert shared_memory_of(launch_spec(tmp_path, ""), 0, 64 * GIB, None) is None
     assert shared_memory_of(launch_spec(tmp_path, ""), 4, -GIB, None) is None

@@ -76,7 +76,7 @@ def test_a_counter_that_begins_anew_goes_on() -> None:
 
 
 def test_the_metrics_below_a_line_that_names_the_first_epoch_belong_to_it() -> None:
-    """As torchvision's tutorial prints: a first epoch 0 left its training curve at steps of later ones."""
+    """Lines of torchvision's tutorial: a first epoch 0 left its training curve at steps of later ones."""
     phases = ["train Loss: 0.6 Acc: 0.7", "val Loss: 0.2 Acc: 0.9"]
     points = read("Epoch 0/24", "----------", *phases, "Epoch 1/24", "----------", *phases)
     assert [(point.step, point.epoch) for point in points if point.metrics] == [(0, 0), (0, 0), (1, 1), (1, 1)]
@@ -100,7 +100,7 @@ def test_progress_does_not_count_the_last_epoch_s_counter_for_the_next_one() -> 
 
 
 def test_sizes_of_a_batch_and_of_an_epoch_are_no_position() -> None:
-    """As in PyTorch's own tutorial on several GPUs."""
+    """Lines of PyTorch's own tutorial on several GPUs."""
     [first, second] = read(
         "[GPU0] Epoch 3 | Batchsize: 32 | Steps: 16", "epoch 4 loss 1", "[GPU0] Epoch 5 | Batchsize: 32 | Steps: 16",
         "epoch 5 loss 1",
