@@ -222,6 +222,6 @@ def test_an_example_runs(name: str, tmp_path: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "runtime"), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-c", f"{before}\n{text}\n{after}"]
         ended = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
         )
         assert ended.returncode == 0, ended.stderr
