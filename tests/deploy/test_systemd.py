@@ -103,7 +103,11 @@ def test_nobody_gains_rights_and_trainings_outlive_their_executor() -> None:
 
 def configured(tmp_path: Path, *drop_ins: str) -> tuple[ExecutorConfig, set[str]]:
     """Return the configuration and the capabilities of an executor that systemd starts with these drop-ins."""
-    variables = {"TIDEPOOL_HOME": str(tmp_path), "TIDEPOOL_HOST_NAME": "gpu1", "TIDEPOOL_BROKER_URL": "redis://site/0"}
+    variables = {
+        "TIDEPOOL_HOME": str(tmp_path),
+        "TIDEPOOL_HOST_NAME": "gpu1",
+        "TIDEPOOL_BROKER_URL": "redis://site/0",
+    }
     rights: set[str] = set()
     for file in ("tidepool-executor.service", *sorted(drop_ins)):
         given = lines(TREE / file)
@@ -118,7 +122,7 @@ def configured(tmp_path: Path, *drop_ins: str) -> tuple[ExecutorConfig, set[str]
 def test_trainings_of_the_executor_are_sealed_unless_a_drop_in_lowers_the_level(tmp_path: Path) -> None:
     config, rights = configured(tmp_path)
     assert (config.isolation, config.user_ids) == ("sealed", UserIds(2_100_000_000, 2_100_099_999))
-    assert config.slot_limits == Amounts("share", 4096)
+    assert (config.slot_limits, config.by_systemd) == (Amounts("share", 4096), True)
     assert rights == {*RIGHTS, *RIGHT_TO_SEAL}
     config, rights = configured(tmp_path, "separate-users.conf")
     assert (config.isolation, config.user_ids) == ("separate", UserIds(2_100_000_000, 2_100_099_999))

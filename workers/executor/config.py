@@ -118,6 +118,8 @@ class ExecutorConfig:
     #: Processors and bytes of memory that no training counts on.
     reserved_cores: float = 0.0
     reserved_memory_bytes: int = 0
+    #: Whether systemd has started this executor.
+    by_systemd: bool = False
 
     @property
     def sets_threads(self) -> bool:
@@ -191,6 +193,7 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         reserved_cores=_reserved_cores(environment.get("TIDEPOOL_RESERVED_CORES", "").strip()),
         reserved_memory_bytes=_reserved_memory(environment.get("TIDEPOOL_RESERVED_MEMORY", "").strip()),
         slot_scratch_bytes=_slot_scratch(environment),
+        by_systemd="INVOCATION_ID" in environment,
         slot_limits=Amounts(
             _slot_memory(environment.get("TIDEPOOL_SLOT_MEMORY", "").strip()),
             _slot_processes(environment.get("TIDEPOOL_SLOT_PROCESSES", "").strip()),

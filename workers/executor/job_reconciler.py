@@ -51,11 +51,11 @@ from workers.executor.environments.requirements import TESTED_TORCH, folder_in, 
 from workers.executor.environments.software import software_in, why_driver_is_too_old
 from workers.executor.folder_watch import FolderWatch, host_journal_path
 from workers.executor.forkserver import Forkserver, ForkserverError, Forkservers
-from workers.executor.limits import Asked, JobLimits, asked_of
+from workers.executor.limits import JobLimits
 from workers.executor.sealed_secrets import UnreadableSecretsError, opened_secrets
 from workers.executor.seals import Seals
 from workers.executor.users import NoUserError
-from workers.executor.walls import remove_temporary, wall_for, why_no_training
+from workers.executor.walls import asked_of, remove_temporary, wall_for, why_no_training
 
 __all__ = ["JobReconciler"]
 
@@ -179,7 +179,7 @@ class JobReconciler:
         if self._shim is None and self._cleared and self._wants_shim() and may_start:
             self._start_shim()
         if self._shim is not None:
-            self._limits.keep(self._key, len(self._slots), self._asked(self._spec()))
+            self._limits.keep(self._key, len(self._slots), asked_of(self._spec(), self._config))
             if self._seals.keep(self._key, self._shim.status, self._slots) or self.desired.stop:
                 self._shim.send(msgspec.structs.replace(self.desired, user_secrets="", user_secrets_problem=""))
         self._reconcile_coordinator(may_start=may_start)
@@ -286,7 +286,7 @@ class JobReconciler:
             return
         logger.info("job=%s attempt=%s: shim pid=%s", *self._key, pid)
         self._cleared = False
-        asked, devices = self._asked(spec), self._seals.devices(self._slots)
+        asked, devices = asked_of(spec, self._config), self._seals.devices(self._slots)
         if not self._limits.hold(self._key, pid, len(self._slots), asked, devices):
             return
         self._shim = _Link.connect(self._shim_socket)
@@ -377,9 +377,6 @@ class JobReconciler:
             sets_threads=config.sets_threads,
             slot_scratch_bytes=config.slot_scratch_bytes,
         )
-
-    def _asked(self, spec: ShimSpec) -> Asked:
-        return asked_of(spec, number_of_slots(self._config) or 1, self._config.reserved_memory_bytes)
 
     # --- the coordinator ---
 

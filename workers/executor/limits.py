@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from tidepool.cgroup_limits import usable
 from tidepool.confine.device_program import attach
 from tidepool.confine.devices import Device, shared
-from tidepool.protocol import ShimSpec
 from tidepool.rank_exits import JOB_GROUP
 
 __all__ = [
@@ -30,7 +28,6 @@ __all__ = [
     "JobLimits",
     "Limits",
     "NoLimitsError",
-    "asked_of",
     "control_groups",
     "limits_of",
 ]
@@ -41,8 +38,6 @@ _OWN: Final = Path("/proc/self/cgroup")
 LEAF: Final = "executor"
 #: Least memory in bytes that a slot can be limited to.
 LEAST_MEMORY: Final = 64 * 1024**2
-#: Variable that systemd sets for what it starts.
-_BY_SYSTEMD: Final = "INVOCATION_ID"
 _TRY: Final = "try"
 _ALL_DEVICES: Final = "a *:* rwm"
 #: Files of a group by its version, in the order in which limits are lowered: memory, memory and swap, processes.
@@ -93,12 +88,6 @@ class Asked:
     share_bytes: int = 0
 
 
-def asked_of(spec: ShimSpec, slots: int, reserved_bytes: int) -> Asked:
-    """Return what the job has with each slot of a host that offers so many, and keeps so much memory for others."""
-    share = max(0, usable().memory_bytes - reserved_bytes) // max(1, slots)
-    return Asked(spec.launch.memory_gib_per_gpu, spec.cores_per_slot, share)
-
-
 def limits_of(per_slot: Amounts, asked: Asked, slots: int) -> Limits:
     """Return the limits of a job with so many slots."""
     memory = max(asked.share_bytes, LEAST_MEMORY) if per_slot.memory_bytes == "share" else per_slot.memory_bytes
@@ -111,13 +100,16 @@ def limits_of(per_slot: Amounts, asked: Asked, slots: int) -> Limits:
 class JobLimits:
     """Limits of the jobs of an executor; none where its operator has set none."""
 
-    def __init__(self, per_slot: Amounts, mark: str, *, filters_devices: bool = False) -> None:
+    def __init__(
+        self, per_slot: Amounts, mark: str, *, filters_devices: bool = False, by_systemd: bool = False
+    ) -> None:
+        """by_systemd: systemd has started this process, and starts it again in the same group."""
         self._groups: ControlGroups | None = None
         #: Why jobs cannot be limited as the operator has asked; "": they can, or need not be.
         self.why_none = ""
         if per_slot != Amounts() or filters_devices:
             try:
-                self._groups = control_groups(per_slot, mark, filters_devices=filters_devices)
+                self._groups = control_groups(per_slot, mark, filters_devices=filters_devices, by_systemd=by_systemd)
             except NoLimitsError as error:
                 self.why_none = str(error)
 
@@ -291,7 +283,13 @@ def _used(places: Iterable[Path], name: str) -> int:
 
 
 def control_groups(
-    per_slot: Amounts, mark: str, *, filters_devices: bool = False, mount: Path = _MOUNT, own: str | None = None
+    per_slot: Amounts,
+    mark: str,
+    *,
+    filters_devices: bool = False,
+    by_systemd: bool = False,
+    mount: Path = _MOUNT,
+    own: str | None = None,
 ) -> ControlGroups:
     """Return the groups of this host, after having tried to limit one. own: text of /proc/self/cgroup.
 
@@ -301,7 +299,7 @@ def control_groups(
     wanted = {"memory": per_slot.memory_bytes, "pids": per_slot.processes}
     controllers = [name for name, amount in wanted.items() if amount is not None]
     try:
-        version, parents = _parents(lines, controllers, mount, filters_devices=filters_devices)
+        version, parents = _parents(lines, controllers, mount, filters_devices=filters_devices, by_systemd=by_systemd)
         groups = ControlGroups(version, parents, mark, per_slot)
         for place in groups._places(_TRY):
             place.mkdir(exist_ok=True)
@@ -316,7 +314,7 @@ def control_groups(
 
 
 def _parents(
-    lines: Iterable[str], controllers: Sequence[str], mount: Path, *, filters_devices: bool
+    lines: Iterable[str], controllers: Sequence[str], mount: Path, *, filters_devices: bool, by_systemd: bool
 ) -> tuple[int, list[Path]]:
     """Return the version of control groups that has these controllers, and the executor's own group of each.
 
@@ -336,7 +334,7 @@ def _parents(
     if "" not in own:
         raise NoLimitsError("its kernel has no control groups")
     group = _first_of(mount / own[""].lstrip("/"), mount)
-    if group.suffix == ".service" and _BY_SYSTEMD in os.environ:
+    if by_systemd and group.suffix == ".service":
         raise NoLimitsError(
             f"systemd has started its executor in {group} itself, and could not start it there again beside trainings: "
             f"its unit needs DelegateSubgroup={LEAF}, which systemd 254 is the first to know"

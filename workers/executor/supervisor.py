@@ -84,7 +84,12 @@ class Supervisor:
             idle_most=config.idle_forkservers,
             words=tried_users(config),
         )
-        self._limits = JobLimits(config.slot_limits, config.mark, filters_devices=config.isolation == "sealed")
+        self._limits = JobLimits(
+            config.slot_limits,
+            config.mark,
+            filters_devices=config.isolation == "sealed",
+            by_systemd=config.by_systemd,
+        )
         self._seals = Seals(config, self._limits)
         self._environments = Environments(
             config.environments_folder,

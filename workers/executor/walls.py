@@ -11,16 +11,18 @@ from tidepool.cgroup_limits import usable
 from tidepool.confine.levels import Abilities, standing_of
 from tidepool.confine.wall import Wall
 from tidepool.own_python import own_folder
-from tidepool.protocol import DesiredJob, LaunchSpec
+from tidepool.protocol import DesiredJob, LaunchSpec, ShimSpec
 
 from workers.executor.config import ExecutorConfig
 from workers.executor.devices.files import why_not_apart
 from workers.executor.devices.slot_devices import number_of_slots, recorded_uuids
 from workers.executor.environments.cache import Ready
 from workers.executor.environments.images import needs_folder
+from workers.executor.limits import Asked
 from workers.executor.users import user_of
 
 __all__ = [
+    "asked_of",
     "closed_ports",
     "isolation_of",
     "remove_temporary",
@@ -156,6 +158,12 @@ def shared_memory_of(
     asked = None if launch.memory_gib_per_gpu is None else launch.memory_gib_per_gpu * 1024**3
     limit = memory_bytes // slots if limit_bytes is None or limit_bytes == "share" else limit_bytes
     return min(memory_bytes, (asked or limit) * min(launch.max_slots, slots))
+
+
+def asked_of(spec: ShimSpec, config: ExecutorConfig) -> Asked:
+    """Return what a job has with each of its slots on this host."""
+    share = max(0, usable().memory_bytes - config.reserved_memory_bytes) // (number_of_slots(config) or 1)
+    return Asked(spec.launch.memory_gib_per_gpu, spec.cores_per_slot, share)
 
 
 def remove_temporary(config: ExecutorConfig, job: int, attempt: int) -> None:

@@ -23,11 +23,10 @@ from workers.executor.limits import (
     JobLimits,
     Limits,
     NoLimitsError,
-    asked_of,
     control_groups,
     limits_of,
 )
-from workers.executor.walls import isolation_of
+from workers.executor.walls import asked_of, isolation_of
 from workers.models import Host as HostRow
 
 MIB = 1024**2
@@ -123,24 +122,22 @@ def test_version_2_gets_its_own_processes_out_of_the_way(tree: Path) -> None:
     assert (group / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
 
 
-def test_version_2_is_refused_where_systemd_could_not_start_the_executor_again(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_version_2_is_refused_where_systemd_could_not_start_the_executor_again(tree: Path) -> None:
     """A group that gives controllers to the groups of trainings may contain no process itself."""
-    monkeypatch.setenv("INVOCATION_ID", "1")
     with pytest.raises(NoLimitsError, match=r"needs DelegateSubgroup=executor, which systemd 254 is the first to know"):
-        control_groups(PER_SLOT, "mark", mount=tree, own=OWN)
+        control_groups(PER_SLOT, "mark", mount=tree, own=OWN, by_systemd=True)
     group = tree / "system.slice/tidepool.service"
     assert (group / "cgroup.subtree_control").read_text() == ""
     (group / "executor").mkdir()
     (group / "executor/cgroup.procs").write_text("")
-    control_groups(PER_SLOT, "mark", mount=tree, own=f"{OWN.strip()}/executor\n")
+    control_groups(PER_SLOT, "mark", mount=tree, own=f"{OWN.strip()}/executor\n", by_systemd=True)
     assert (group / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
 
 
 def test_a_slot_may_take_the_share_that_the_site_tells(tmp_path: Path) -> None:
     spec = ShimSpec(7, 1, "host-a", "127.0.0.1", "mark", True, launch_spec(tmp_path, ""))
-    share = asked_of(spec, 4, reserved_bytes=1024 * MIB).share_bytes
+    config = ExecutorConfig(tmp_path, "host-a", "redis://site/0", 4, "", None, reserved_memory_bytes=1024 * MIB)
+    share = asked_of(spec, config).share_bytes
     row = HostRow(ngpus=4, cores=1, usable_memory_bytes=usable().memory_bytes, reserved_memory_bytes=1024 * MIB)
     assert row.share is not None
     assert share == row.share.memory
