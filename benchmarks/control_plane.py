@@ -1,44 +1,63 @@
-"""Cost of hosts' reports to the control plane: processor time of the intake, PostgreSQL and Redis.
+"""Cost of hosts' reports to the control plane, and how soon browsers know what they say.
 
     TIDEPOOL_DATABASE_URL=postgres://… TIDEPOOL_BROKER_URL=redis://… \\
-    python -m benchmarks.control_plane [--hosts 16 60] [--rounds 8] [--json FILE]
+    python -m benchmarks.control_plane [--hosts 16 60] [--running 16 60 200] [--growth] [--json FILE] [--against FILE]
 
-Each host has 8 GPUs and leads a training of its own with 8 ranks, whose reports carry 4 steps of 3 metrics. A quiet
-host's reports repeat its state. All reports of a round go through the broker's queue, and are taken as
-`manage.py take_reports` takes them; the competitor stores the same reports one after the other, as the Celery worker of
-former versions did. The rows of a number of hosts multiply the cost of a report by 2.5 a second of each host, which is
-what hosts that lead a training send at most: its next steps are sent once the ones before are acknowledged. Rows for
-numbers that were not simulated take the cost of the largest number that was, and are marked "computed".
+Each host has 8 GPUs and leads a training of its own with 8 ranks and 3 metrics.
+
+--hosts: processor time of intake, PostgreSQL and Redis for a report with 10 steps, and for one that repeats the host's
+state. All reports of a round go through the broker's queue, and are taken as `manage.py take_reports` takes them; the
+competitor stores the same reports one after the other, as the Celery worker of former versions did. Rows for numbers
+that were not simulated take the cost of the largest number that was, and are marked "computed".
+
+--running: real processes of intake, scheduler and web server for so many hosts, which send signed reports of trainings
+that make 10 steps a second, and a websocket client that follows 20 of them (`running_control_plane.py`).
+
+--growth: what a day adds to the database (`growth.py`).
+
+--against: a file of --json of an earlier run on this machine; fails where a report costs 30 % more.
 """
 
 import base64
 import json
 import statistics
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import Result, arguments, result, show
+from benchmarks.growth import growth
+from benchmarks.results import Result, arguments, dearer, result, show
+from benchmarks.running_control_plane import run
 from benchmarks.site import cpu_of, looked_after, with_database
+from benchmarks.training_hosts import TrainingHosts
 
-SLOTS = 8
-STEPS = 4
-REPORTS_PER_SECOND = 2.5
+#: Steps of a report, one second's.
+STEPS = 10
 SHOWN_HOSTS = (16, 60, 200, 1000)
-#: Processor cores that the intake may use at 1,000 hosts.
-CORES = 5
 
 
 def main() -> None:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--hosts", type=int, nargs="+", default=[16, 60])
+    parser.add_argument("--hosts", type=int, nargs="*", default=[16, 60])
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--growth", action="store_true", help="growth of the database a day")
+    parser.add_argument("--running", type=int, nargs="*", default=[], metavar="HOSTS", help="real processes")
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of each run of real processes")
+    parser.add_argument("--against", type=Path, help="file of an earlier run: fail where a report costs 30 %% more")
     options = parser.parse_args()
     results: list[Result] = []
+    if options.growth:
+        results += with_database(partial(growth, SHOWN_HOSTS))
+    for hosts in options.running:
+        results += with_database(partial(run, hosts, options.seconds))
     costs: dict[int, float] = {}
     for hosts in sorted(options.hosts):
         results += with_database(partial(measure, hosts, options.rounds, costs))
-    show([*results, *_cores(costs)], options.json)
+    results += _cores(costs) if costs else []
+    show(results, options.json)
+    if options.against and (found := dearer(results, options.against, ["ms"])):
+        sys.exit("\n".join(found))
 
 
 def measure(hosts: int, rounds: int, costs: dict[int, float]) -> list[Result]:
@@ -73,12 +92,9 @@ def _cores(costs: dict[int, float]) -> list[Result]:
     rows = []
     for number in sorted({*SHOWN_HOSTS, *costs}):
         milliseconds, how = costs.get(number, costs[largest]), "" if number in costs else ", computed"
-        cores = milliseconds / 1000 * REPORTS_PER_SECOND * number
         rows.append(
-            result(f"{number} hosts, all stepping, {REPORTS_PER_SECOND} reports a second{how}", "cores", [cores])
+            result(f"{number} hosts, each with a report a second{how}", "cores", [milliseconds / 1000 * number])
         )
-        pace = max(1 / REPORTS_PER_SECOND, number * milliseconds / 1000 / CORES)
-        rows.append(result(f"{number} hosts, time between two reports of a host on {CORES} cores{how}", "s", [pace]))
     return rows
 
 
@@ -93,46 +109,7 @@ def _logged_bytes() -> int:
         return int(cursor.fetchone()[0])
 
 
-class _Site:
-    """Hosts without processes, each with a training that holds all of its GPUs."""
-
-    def __init__(self, hosts: int) -> None:
-        from jobs import actions
-        from tests.factories import (
-            DatasetVersionFactory,
-            InstanceGroupFactory,
-            RegisteredModelVersionFactory,
-            UserFactory,
-        )
-        from tests.jobs.cluster import Cluster
-
-        self.cluster = Cluster.of(*(f"host-{number:04}" for number in range(hosts)), slots=SLOTS)
-        InstanceGroupFactory(name="group")
-        model = RegisteredModelVersionFactory(model__name="model")
-        Path(model.path).mkdir(parents=True, exist_ok=True)
-        (Path(model.path) / "main.py").write_text("print('training')\n")
-        dataset = DatasetVersionFactory(dataset__name="data")
-        Path(dataset.path).mkdir(parents=True, exist_ok=True)
-        user = UserFactory(is_staff=True)
-        self.jobs = [
-            actions.submit(
-                actions.Submission(
-                    name=f"training {number}",
-                    model="model",
-                    dataset="data",
-                    instance_group="group",
-                    min_slots=SLOTS,
-                    max_slots=SLOTS,
-                ),
-                user,
-            )
-            for number in range(hosts)
-        ]
-        self.cluster.turn(2)
-        for job in self.jobs:
-            self.cluster.train(job)
-        self.step = 1
-
+class _Site(TrainingHosts):
     def cost_of_round(self, steady: Any, *, steps: int) -> float:
         """Return milliseconds for each report, where each host sends one. `steady`: None to store them one by one."""
         from django.conf import settings

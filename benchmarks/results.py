@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Result", "arguments", "result", "show"]
+__all__ = ["Result", "arguments", "dearer", "result", "show"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,16 @@ def result(
     median = statistics.median(values)
     ratio = median / statistics.median(baseline) if baseline else None
     return Result(name, unit, median, min(values), max(values), len(values), competitor, ratio)
+
+
+def dearer(results: Sequence[Result], file: Path, units: Sequence[str]) -> list[str]:
+    """Return what costs 30 % more than in the file of an earlier run, in words; only rows of these units count."""
+    before = {one["name"]: one["median"] for one in json.loads(file.read_text()) if one["unit"] in units}
+    return [
+        f"{one.name}: {one.median:.3g} {one.unit}, {before[one.name]:.3g} before"
+        for one in results
+        if one.unit in units and one.name in before and one.median > 1.3 * before[one.name]
+    ]
 
 
 def show(results: list[Result], file: Path | None) -> None:
