@@ -167,7 +167,10 @@ def host(shape: Shape) -> Check:
 
 
 def resizes(place: Place, name: str, width: int) -> Check:
-    """Resize through all sizes; the longest gap between two steps, and what groups and memory cost."""
+    """Resize through all sizes; the longest gap between two steps, and what groups and memory cost.
+
+    The gap of CPU processes is not judged: they share the processors with whatever else runs.
+    """
     with place.run(f"resizes-{name}", width) as lab:
         for size in place.shape.sizes:
             resize(lab, size)
@@ -189,10 +192,12 @@ def resizes(place: Place, name: str, width: int) -> Check:
         "transports": transports,
         "peak_gib": round(max(one["peak_bytes"] for one in told if one["kind"] == "memory") / 2**30, 3),
     }
-    passed = worst["gap_ms"] <= GAP_STEPS * worst["step_ms"] + GAP_FLOOR_MS and is_whole(steps)
+    is_short = worst["gap_ms"] <= GAP_STEPS * worst["step_ms"] + GAP_FLOOR_MS
+    passed = (is_short or place.shape.device == "cpu") and is_whole(steps)
     words = (
         f"longest gap {worst['gap_ms']:.0f} ms at {worst['from']} -> {worst['to']} (a step: {worst['step_ms']:.0f} ms)"
-        f", groups by {figures['backend']} in {figures['group_seconds']} s"
+        f", groups by {figures['backend']} in {figures['group_seconds']} s, "
+        f"{'no' if is_whole(steps) else 'SOME'} steps lost"
     )
     return Check(f"resizes, {name}", passed, words, figures)
 
