@@ -350,7 +350,7 @@ def host_waits(place: Place) -> Check:
     file = place.folder / "host-waits.json"
     command = [sys.executable, str(SCRIPTS / "host_waits.py"), str(file), place.shape.device]
     environment = os.environ | {"PYTHONPATH": str(RUNTIME)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=environment)
     if done.returncode:
         return Check("host waits", passed=False, words=done.stderr[-2000:])
     settled = json.loads(file.read_text())[3:]
