@@ -135,8 +135,6 @@ class RankStart:
     #: Cores that the process may count on, and whether it has as many threads.
     cores: float = 1.0
     sets_threads: bool = True
-    #: CPUs near its GPUs; empty: not known.
-    near_cpus: frozenset[int] = frozenset()
     #: Descriptors that stdout and stderr go to; None: the rank writes its logs itself.
     log_writers: tuple[int, int] | None = None
 
@@ -158,7 +156,8 @@ def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
         _leave_shim(start.shim_pid, {shim_socket.fileno(), *(start.log_writers or ())})
         if start.gpus is None:
             yield_to_others()
-        bind_to(start.near_cpus)
+        else:
+            bind_to(start.gpus.near(start.slots))
         _masks.append(Mask(start.secret_values))
         open_logs(start.context.log_dir, start.log_writers)
         _set_environment(start)

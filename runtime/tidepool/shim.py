@@ -49,12 +49,11 @@ from tidepool.protocol import (
     encode,
     to_json,
 )
-from tidepool.rank_cpus import cpus_near
 from tidepool.rank_exits import describe_end, error_of, may_be_starved, oom_kills
 from tidepool.rank_process import GROUPED, LINGERS, READY, RankStart, run_rank
 from tidepool.recordings.requests import RecordingRequests
 from tidepool.scratch_watch import ScratchWatch
-from tidepool.shim_slots import RankProcess, Slot, SlotGpus, gpu_of
+from tidepool.shim_slots import RankProcess, Slot, SlotGpus
 from tidepool.stacks import StackTaker
 from tidepool.user_secrets import ShimSecrets
 
@@ -307,14 +306,11 @@ class Shim:
             *(spec.job, spec.attempt, member_id, spec.host, slot, spec.address, spec.launch),
             *(self._desired.target_revision, spec.secret),
         )
-        gpus = None if spec.virtual else SlotGpus(spec.slots_per_gpu, spec.gpus)
+        gpus = None if spec.virtual else SlotGpus(spec.slots_per_gpu, spec.gpus, spec.near_cpus)
         slots = tuple(sorted(self._desired.wanted)) if self._is_one_process else (slot,)
         place = (self._launch_file, f"{rank_mark(spec)}.{member_id}", slots, gpus, self._pid, spec.environment)
         cores = spec.cores_per_slot * len(slots)
-        held = {gpu_of(slot, spec.slots_per_gpu) for slot in slots}
-        near = cpus_near([spec.near_cpus[gpu] if gpu < len(spec.near_cpus) else "" for gpu in held])
-        secrets = self._secrets.variables, self._secrets.values
-        return RankStart(context, *place, *secrets, cores, spec.sets_threads, near)
+        return RankStart(context, *place, self._secrets.variables, self._secrets.values, cores, spec.sets_threads)
 
     def _receive_progress(self, rank: RankProcess) -> None:
         """Read a progress byte: the script has started, is ready to train, has formed a group, or has ended with

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tidepool.rank_cpus import cpus_near
 from tidepool.user_secrets import RankLogs
 
 __all__ = ["VIRTUAL_MODEL", "RankProcess", "Slot", "SlotGpus", "gpu_of"]
@@ -26,10 +27,17 @@ class SlotGpus:
     slots_per_gpu: int = 1
     #: UUIDs of the GPUs, or of MIG instances. A number would name another GPU as soon as one drops out.
     uuids: tuple[str, ...] = ()
+    #: List of the CPUs near each GPU, in the order of `uuids`; "": not known.
+    near_cpus: tuple[str, ...] = ()
 
     def of(self, slots: Iterable[int]) -> tuple[str, ...]:
         """Return the names of the slots' GPUs for CUDA_VISIBLE_DEVICES, each once."""
         return tuple(dict.fromkeys(self.name(slot) for slot in slots))
+
+    def near(self, slots: Iterable[int]) -> frozenset[int]:
+        """Return the CPUs near any of the slots' GPUs; empty: they are not known of all."""
+        numbers = {gpu_of(slot, self.slots_per_gpu) for slot in slots}
+        return cpus_near([self.near_cpus[number] if number < len(self.near_cpus) else "" for number in numbers])
 
     def name(self, slot: int) -> str:
         """Return the UUID of the slot's GPU, or its number while no UUID is known."""

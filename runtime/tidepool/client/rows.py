@@ -240,6 +240,7 @@ class RankShare:
     gpu_reserved_bytes: int | None = None
     #: Memory of its GPU.
     gpu_limit_bytes: int | None = None
+    #: CPUs to which it is bound, such as 0-31,64-95; empty: it may use all of its host's.
     cpus: str = ""
 
 
