@@ -193,7 +193,7 @@ def test_rank_inherits_only_plain_variables_and_no_open_file(keep: Keep) -> None
     foreign = {name for name in facts["environment"] if name not in PLAIN_VARIABLES}
     assert {name for name in foreign if not name.startswith(OWN_VARIABLES)} <= {
         *("CHECKPOINT_DIR", "SAVED_MODEL_DIR", "LD_LIBRARY_PATH", "PYTORCH_NVML_BASED_CUDA_CHECK", "VIRTUAL_ENV"),
-        *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
+        *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "PYTHON_CPU_COUNT"),
     }
     # A thread of the rank itself may be setting the niceness of its session.
     files = sorted(name for name in facts["open_files"].values() if not name.endswith("/autogroup"))
