@@ -17,6 +17,7 @@ MODULE = """
         for batch in loader:
             step += 1
             place = place + 1
+            loss = compute(batch)
             total += loss
             if batch:
                 self.updates += 1
@@ -35,6 +36,22 @@ METHOD = """
             seen += 1
             self.step += 1
 """
+ANNEALED = """
+    def train(self, options):
+        rate = self.rate
+        for number, (inputs, labels) in enumerate(self.loader):
+            rate *= 0.5
+            beta = min(1.0, beta + 0.01)
+            self.temperature = max(options.least, self.temperature * self.decay)
+            meter.update(loss)
+            total += len(labels)
+            seen += options.batch_size
+            smooth = 0.9 * smooth + 0.1 * loss
+            scale = scale * meter.mean
+            order = order * number
+            loss = beta * 2
+            label = label + "x"
+"""
 ITERATIONS = """
     while step < 100:
         batch = next(batches)
@@ -47,13 +64,14 @@ ITERATIONS = """
     [
         (MODULE, 5, {"step", "place", "self.updates", "state['seen']"}, {"place"}),
         (METHOD, 4, {"count", "seen", "self.step"}, {"count"}),
+        (ANNEALED, 7, {"rate", "beta", "self.temperature", "seen"}, {"rate"}),
         (ITERATIONS, 3, {"step"}, set()),
         (MODULE, 2, set(), set()),
         ("x = (", 1, set(), set()),
     ],
-    ids=["loops", "a method", "iterations", "no loop", "no source"],
+    ids=["loops", "a method", "annealing", "iterations", "no loop", "no source"],
 )
-def test_counters_are_what_the_body_changes_by_a_constant(
+def test_counters_are_what_the_body_changes_by_constants(
     tmp_path: Path, text: str, line: int, counters: set[str], begin_anew: set[str]
 ) -> None:
     script = tmp_path / "script.py"

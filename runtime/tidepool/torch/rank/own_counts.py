@@ -3,8 +3,9 @@
 A process that joins in the middle of a pass would count from 0, one that resumes the training has lost its counters,
 and a batch that is repeated after a death would count twice. A rate, or an `if place % 3 == 0`, would then differ from
 rank to rank, or from what one process computes. So two kinds of numbers are set to what they are on the other ranks,
-or were before the batch: that of `enumerate`, and variables and attributes that the body of the loop changes by a
-constant.
+or were before the batch: that of `enumerate`, and variables and attributes that the body of the loop changes by
+constants: `step += 1`, `temperature = max(0.5, temperature * decay)`. What a process's share has a part in, such as
+`total += len(labels)`, is that process's own.
 """
 
 import ast
@@ -42,13 +43,13 @@ class OwnCounts:
         #: Whether there is an `enumerate` around the loader; None: not looked for yet.
         self._is_enumerated: bool | None = None
 
-    def now(self) -> dict[str, int]:
+    def now(self) -> dict[str, float]:
         """Return the present values, by the text of the variable or attribute."""
         if self._frame is None:
             self._frame = consumer(sys._getframe(1))
             if self._frame is not None:
                 self._counters = _counters(self._frame.f_code, self._frame.f_lineno)
-        values = {_GIVEN: self.given}
+        values: dict[str, float] = {_GIVEN: self.given}
         if self._frame is not None and self._counters.readers:
             names = self._frame.f_locals
             for text, code in self._counters.readers.items():
@@ -56,11 +57,11 @@ class OwnCounts:
                     value = eval(code, self._frame.f_globals, names)  # noqa: S307
                 except (NameError, AttributeError, LookupError):  # not made yet
                     continue
-                if type(value) is int:
+                if type(value) in (int, float):
                     values[text] = value
         return values
 
-    def put_back(self, values: Mapping[str, int]) -> None:
+    def put_back(self, values: Mapping[str, float]) -> None:
         """Set the script's numbers to these values of an earlier moment, or of another rank."""
         if not values:
             return
@@ -68,7 +69,7 @@ class OwnCounts:
         for text in values.keys() & present.keys() - {_GIVEN}:
             if frame is not None and values[text] != present[text]:
                 assign(frame, text, values[text])
-        if shift := values.get(_GIVEN, 0) - self.given:
+        if shift := int(values.get(_GIVEN, 0)) - self.given:
             if self._is_enumerated is not False:
                 # They are looked for each time: one that we kept would keep the loader's iterator after a `break`.
                 self._is_enumerated = False
@@ -78,7 +79,7 @@ class OwnCounts:
             if self._is_enumerated or self._counters.readers:
                 self.given += shift
 
-    def beyond_pass(self, values: Mapping[str, int]) -> dict[str, int]:
+    def beyond_pass(self, values: Mapping[str, float]) -> dict[str, float]:
         """Return those of the values with which the script begins the next pass."""
         ends = {_GIVEN, *self._counters.begin_anew}
         return {text: value for text, value in values.items() if text not in ends}
@@ -123,7 +124,7 @@ def _counters(code: CodeType, line: int) -> _Counters:
     scope, loop = _loop_in_scope(code, line)
     if loop is None:
         return _Counters()
-    texts = set(_counted(loop.body))
+    texts = set(_counted(loop.body, _Constants.of(loop)))
     made = {ast.unparse(target) for node in _outside(scope, loop) for target in _targets(node)}
     return _Counters({text: compile(text, "<counter>", "eval") for text in sorted(texts)}, frozenset(texts & made))
 
@@ -165,22 +166,63 @@ def _targets(node: ast.AST) -> list[ast.expr]:
     return [one for target in targets for one in (target.elts if isinstance(target, ast.Tuple) else [target])]
 
 
-def _counted(body: list[ast.stmt]) -> Iterator[str]:
-    """Yield the texts of what these statements change by a constant."""
+def _counted(body: list[ast.stmt], constants: "_Constants") -> Iterator[str]:
+    """Yield the texts of what these statements change by constants."""
     for statement in body:
         match statement:
-            case ast.AugAssign(target=target, op=ast.Add() | ast.Sub(), value=ast.Constant(value=int())):
+            case ast.AugAssign(target=target, value=value) if constants.make(value):
                 yield from simple(target)
-            case ast.Assign(
-                targets=[target], value=ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=ast.Constant(value=int()))
-            ) if ast.unparse(left) == ast.unparse(target):
+            case ast.Assign(targets=[target], value=value) if constants.make(value, of=ast.unparse(target)):
                 yield from simple(target)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.For() | ast.While():
                 continue  # a loop within the body counts the samples of this process's share, or the like
         for name in ("body", "orelse", "finalbody"):
-            yield from _counted(getattr(statement, name, []))
+            yield from _counted(getattr(statement, name, []), constants)
         for handler in getattr(statement, "handlers", []):
-            yield from _counted(handler.body)
+            yield from _counted(handler.body, constants)
+
+
+@dataclass(frozen=True)
+class _Constants:
+    """Numbers that do not change while a loop runs, as far as its code shows. All fields are texts."""
+
+    assigned: frozenset[str]
+    #: Objects of which the loop calls a method, which may change their attributes: `meter.update(loss)`.
+    called: frozenset[str]
+
+    @classmethod
+    def of(cls, loop: _Loop) -> "_Constants":
+        stored = [node for node in ast.walk(loop) if isinstance(getattr(node, "ctx", None), ast.Store)]
+        calls = [node.func for node in ast.walk(loop) if isinstance(node, ast.Call)]
+        called = {ast.unparse(each.value) for each in calls if isinstance(each, ast.Attribute)}
+        return cls(frozenset(map(ast.unparse, stored)), frozenset(called - {"self"}))
+
+    def make(self, value: ast.expr, of: str = "") -> bool:
+        """Return whether the value is computed from constants, and from the variable `of`, if one is named."""
+        leaves = [*_leaves(value)]
+        texts = [ast.unparse(each) for each in leaves if not isinstance(each, ast.Constant)]
+        are_numbers = all(type(each.value) in (int, float) for each in leaves if isinstance(each, ast.Constant))
+        others = [text for text in texts if text != of]
+        return are_numbers and (not of or of in texts) and all(map(self._is_constant, others))
+
+    def _is_constant(self, text: str) -> bool:
+        base, dot, attribute = text.partition(".")
+        is_name = base.isidentifier() and (not dot or attribute.isidentifier())
+        return is_name and self.assigned.isdisjoint({text, base}) and not (dot and base in self.called)
+
+
+def _leaves(value: ast.expr) -> Iterator[ast.expr]:
+    """Yield the names and constants that the value is computed from; a part that is no arithmetic as a whole."""
+    match value:
+        case ast.BinOp(left=left, right=right):
+            yield from (*_leaves(left), *_leaves(right))
+        case ast.UnaryOp(operand=operand):
+            yield from _leaves(operand)
+        case ast.Call(func=ast.Name(id="abs" | "float" | "int" | "max" | "min" | "round"), args=given, keywords=[]):
+            for each in given:
+                yield from _leaves(each)
+        case _:
+            yield value
 
 
 def simple(target: ast.expr) -> Iterator[str]:

@@ -131,7 +131,7 @@ class _Pass:
         self._samples = 0
         self.counts = OwnCounts()
         #: The script's counts on the other ranks, as this one comes to them.
-        self.counts_of_others: dict[str, int] = {}
+        self.counts_of_others: dict[str, float] = {}
         self.order: list[Any] = []
 
     def begin(self) -> None:

@@ -65,7 +65,7 @@ class Position:
     #: Batches of a script's own loop, also those that it has left out.
     batches: int = 0
     #: Numbers by which the script counts its batches, as it asked for the present one, see `rank/own_counts.py`.
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)
     #: Whether the script has left a pass over the data before its end, and has changed weights beside its optimizers.
     leaves_early: bool = False
     writes_weights: bool = False
