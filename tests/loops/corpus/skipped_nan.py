@@ -1,5 +1,5 @@
 """A sample has no finite loss, and the loop skips its batch."""
-# outcome: trains, or refused: at another batch
+# outcome: trains, or refused: at another batch.*leave out the optimizer
 
 import math
 

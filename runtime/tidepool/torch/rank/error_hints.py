@@ -43,7 +43,15 @@ class ErrorHints:
             "this process is at another batch, takes the samples in another order or has other learning rates than the "
             f"others: the loop must do the same on all. {self.give}; where a loop ends early, or a rate follows a "
             "number of the script's own, let it follow the loader; let a sampler draw from a generator that it keeps, "
-            "or from the global ones"
+            f"or from the global ones. {self.left_out}"
+        )
+
+    @property
+    def left_out(self) -> str:
+        return (
+            "A loop that leaves batches out leaves them out by what all processes know: where the loss is not finite, "
+            "call loss.backward() and leave out the optimizer's step if the norm of the gradients, which are summed, "
+            "is not finite; where this process's samples have no labels, back-propagate a loss of 0 * outputs.sum()"
         )
 
 

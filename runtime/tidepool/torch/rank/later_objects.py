@@ -114,7 +114,8 @@ class LaterObjects:
         if self._updates_model(optimizer):
             raise Refusal(
                 f"the optimizer {type(optimizer).__name__} updates the prepared model and was not given to "
-                "tidepool.torch.prepare: give it, with the model and the other optimizers"
+                "tidepool.torch.prepare: give it, with the model and the other optimizers; an optimizer that only "
+                "calls it (sharpness-aware minimization) is not given then"
             )
         if self._script_loop.foreign.has(optimized({"": optimizer})):
             raise Refusal(

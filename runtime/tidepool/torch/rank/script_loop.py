@@ -92,7 +92,7 @@ class ScriptLoop:
         self._void = self._step_called_in_vain = False
         self._parameters = {id(parameter) for parameter in training_loop.model.parameters()}
         self.foreign = ForeignLeaves(self._parameters)
-        self._unprepared = UnpreparedModels(self._parameters, self.registered.values())
+        self._unprepared = UnpreparedModels(training_loop.model, self._parameters, self.registered.values())
         #: True while the script gets batches of which nothing comes: it repeats what others have done, see `in_vain`.
         self.pretends = False
         #: The script counts batches without regard to passes, and whether it has got some twice in the present pass:
@@ -202,8 +202,8 @@ class ScriptLoop:
             self.carry_on()
 
     def _pieces(self, step: Step, order: list[int], draw: Callable[[list[int]], Any]) -> Generator[Any]:
-        self._step, self._sums, self._control = step, 0, []
-        self._stand_in, self.has_pieces, self._count = not step.pieces, step.pieces > 1, None
+        self._step, self._sums, self._control, self._count = step, 0, [], None
+        self._stand_in, self.has_pieces, self.training_loop.update.made = not step.pieces, step.pieces > 1, 0
         self.training_loop.reducer.give_up()
         with self.training_loop.generators.aside():
             if self._stand_in:
@@ -488,7 +488,8 @@ class ScriptLoop:
         if self._undoes:
             self._boundary.keep(name, optimizer)
         self.training_loop.note_own_writes()
-        with self.training_loop.clock.during(TimePart.OPTIMIZER), self.training_loop.update.by_script(self.factors()):
+        update = self.training_loop.update.by_script(self.training_loop.position.step, self.factors())
+        with self.training_loop.clock.during(TimePart.OPTIMIZER), update:
             result = real()
         self._steppers = {*(self._steppers if self._stepped else ()), name}
         self._stepped = self._has_stepped = True

@@ -1,5 +1,6 @@
 """Models that a script's loop changes, though it has not given them to `prepare`: averages, target networks."""
 
+import sys
 import weakref
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
@@ -8,6 +9,8 @@ import torch
 
 from tidepool.live_objects import instances_of
 from tidepool.refusal import Refusal
+from tidepool.torch.rank.own_counts import consumer
+from tidepool.torch.rank.unprepared_tensors import UnpreparedTensors
 
 __all__ = ["UnpreparedModels"]
 
@@ -18,14 +21,17 @@ _FIRST = frozenset({0, 16, 256, 4096, 65536})
 
 
 class UnpreparedModels:
-    """Compares the weights of other models at three boundaries in turn. parameters: ids of the training's own.
+    """Compares the weights of other models, and tensors that stand for weights, at three boundaries in turn.
+
+    parameters: ids of the training's own.
 
     A model that changes in both bodies between them changes in each. One that changes between epochs, as a copy does
     that is evaluated, may be made anew from the training's model.
     """
 
-    def __init__(self, parameters: Collection[int], registered: Iterable[Any]) -> None:
+    def __init__(self, model: torch.nn.Module, parameters: Collection[int], registered: Iterable[Any]) -> None:
         self._own, self._registered = parameters, registered
+        self._tensors = UnpreparedTensors(model, registered)
         #: Parameter -> what it was, and whether it had changed by then.
         self._seen: dict[int, tuple[weakref.ref[torch.Tensor], list[float], bool]] = {}
         self._boundaries = 0
@@ -35,8 +41,16 @@ class UnpreparedModels:
         number, self._boundaries = self._boundaries, self._boundaries + 1
         if number in _FIRST:
             self._seen = {}
+            self._tensors.forget()
         if not _FIRST.isdisjoint((number, number - 1, number - 2)):
             self._compare()
+            if text := self._tensors.changing(consumer(sys._getframe(1))):
+                raise Refusal(
+                    f"the loop changes {text}, in which the script keeps a tensor for each parameter, such as an "
+                    "average of the weights: a process that joins, and a training that resumes, would begin it anew. "
+                    "Give the class a state_dict() that returns it and a load_state_dict(), and give the object to "
+                    "tidepool.torch.prepare; or use torch.optim.swa_utils.AveragedModel"
+                )
 
     def _compare(self) -> None:
         every = instances_of(torch.nn.Module, torch.optim.Optimizer)

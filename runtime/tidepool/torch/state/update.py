@@ -21,6 +21,8 @@ _MOST_RATES = 8
 IN_BODY, _BEFORE, _AFTER = -2, -3, -4
 #: ... and of hooks on gradients.
 _ON_GRADIENTS = -6
+#: ... and of the first update by a loop of the script's own in a step; those that follow have lower numbers.
+_BY_SCRIPT = -16
 
 T = TypeVar("T")
 OneOrMore = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | Mapping[str, torch.optim.Optimizer]
@@ -84,6 +86,8 @@ class Update:
     after: Callable[[], None] | None
     generators: Generators
     seed: int
+    #: Updates by a loop of the script's own in the batch under way.
+    made: int = 0
     _stepping: bool = False
     #: Waits until parameters and optimizer state may change.
     settle: Callable[[], None] = lambda: None
@@ -144,7 +148,7 @@ class Update:
         self._run(self.after, step, _AFTER)
 
     @contextmanager
-    def by_script(self, factors: Sequence[float] = ()) -> Iterator[None]:
+    def by_script(self, step: int, factors: Sequence[float] = ()) -> Iterator[None]:
         """Let a loop of the script's own step the optimizers in the block. factors: as `scaled_rates`."""
         if self._stepping:  # a scaler steps the optimizer
             yield
@@ -152,7 +156,9 @@ class Update:
         self.settle()
         self._stepping = True
         try:
-            with self.scaled_rates(factors):
+            with self.scaled_rates(factors), self.generators.aside():
+                seed_step(self.seed, step, _BY_SCRIPT - self.made)
+                self.made += 1
                 yield
         finally:
             self._stepping = False
