@@ -107,6 +107,7 @@ def configured(tmp_path: Path, *drop_ins: str) -> tuple[ExecutorConfig, set[str]
         "TIDEPOOL_HOME": str(tmp_path),
         "TIDEPOOL_HOST_NAME": "gpu1",
         "TIDEPOOL_BROKER_URL": "redis://site/0",
+        "INVOCATION_ID": "1",
     }
     rights: set[str] = set()
     for file in ("tidepool-executor.service", *sorted(drop_ins)):
