@@ -346,8 +346,8 @@ def _all_known(
         measured = Point(*size, point.micro_batch, point.compute_seconds, point.step_seconds, point.steps)
         points[point.job_id, point.gpu_model].append(measured)
     by_job, by_version, by_model = dict[int, KnownMeasures](), dict[int, int](), dict[int, int]()
-    for job, version, model, batch, parameters, batch_state in profiles.values_list(
-        "job", "job__model_id", "job__model__model_id", "batch_size", "parameters", "adapted"
+    for job, version, model, batch, parameters, batch_state, micro_batches in profiles.values_list(
+        "job", "job__model_id", "job__model__model_id", "batch_size", "parameters", "adapted", "micro_batches"
     ):
         if not parameters:
             continue
@@ -363,6 +363,7 @@ def _all_known(
             noise=noise_of(adapted) if adapted is not None else None,
             kind=most,
             others={kind: each for kind, each in fitted.items() if kind != most},
+            micro_batches=micro_batches,
         )
         by_version[version] = by_model[model] = job
     wanted = {*by_version.values(), *by_model.values(), *jobs.filter(pk__in=by_job).values_list("pk", flat=True)}

@@ -76,6 +76,8 @@ class KnownMeasures:
     kind: str = ""
     #: Points and parameters of other kinds.
     others: Mapping[str, tuple[tuple[Point, ...], ThroughputParameters]] = field(default_factory=dict)
+    #: Kind of GPU -> largest micro-batch of a rank there, in samples; kinds without an entry have that of `bounds`.
+    micro_batches: Mapping[str, int] = field(default_factory=dict)
 
     def on(self, kind: str) -> tuple[tuple[Point, ...], ThroughputParameters]:
         return self.others.get(kind, (self.points, self.parameters))
@@ -303,7 +305,7 @@ def _alone_seconds(job: Replayed, hosts: Sequence[int], kind: str) -> float:
             left -= slots
     recording = job.physics.application
     assert isinstance(recording, Recording)
-    measured = Measured(job.measured.bounds)
+    measured = Measured(job.measured.bounds, micro_batches=job.measured.micro_batches)
     _tell(measured, recording.known)
     physics = Physics(recording, measured.choose)
     physics.place(tuple(placement), 0.0, {kind})
@@ -401,6 +403,8 @@ def _begun(job: RecordedJob, recording: Recording) -> tuple[Physics, Measured]:
     known = job.known
     declared = None if job.progress is None else 1.0
     measured = Measured(known.bounds if known else Bounds(1), tells=known is not None, declared=declared)
+    if known is not None:
+        measured.micro_batches = known.micro_batches
     physics = Physics(recording, measured.choose)
     if job.before:
         _tell(measured, known)

@@ -6,7 +6,8 @@ a shape replaces the one before, and is off anew.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from statistics import median
 from typing import Protocol
@@ -50,6 +51,8 @@ class Measured:
 
     bounds: Bounds
     errors: Errors | None = None
+    #: Kind of GPU -> largest micro-batch that fits its memory; kinds without an entry have that of `bounds`.
+    micro_batches: Mapping[str, int] = field(default_factory=dict)
     #: Kind of GPU that the points are of; the profile may have points of other kinds.
     kind: str = ""
     points: tuple[Point, ...] = ()
@@ -94,6 +97,11 @@ class Measured:
         by_kind = {kind: known for kind, (_, known) in self.others.items()} | {self.kind: self.parameters}
         return {kind for kind, known in by_kind.items() if known is not None}
 
+    @property
+    def _bounds_here(self) -> Bounds:
+        most = self.micro_batches.get(self.kind)
+        return self.bounds if most is None else replace(self.bounds, max_micro_batch=most)
+
     def _point(self, size: Size, micro: int, compute: float, step: float) -> Point:
         """Return the mean over the remembered looks at a shape; without errors all are equal."""
         looks = self.looks.setdefault((size, micro), deque(maxlen=LOOKS))
@@ -112,7 +120,7 @@ class Measured:
         noise = physics.application.noise(physics.batch.samples(physics.ranks), physics.epoch)
         self.noise = NoiseScale(*map(self._observed, noise))
         size = Size(len(physics.placement), physics.ranks)
-        found = best(self.parameters, self.bounds, self.noise, size)
+        found = best(self.parameters, self._bounds_here, self.noise, size)
         if not found.goodput:
             return self._unknown(physics)
         pieces = found.accumulation + 1
@@ -122,7 +130,8 @@ class Measured:
     def _unknown(self, physics: Physics) -> Batch:
         """Return its own batch; one that may be changed is large enough for so many ranks."""
         least = physics.ranks * self.bounds.min_micro_batch if self.bounds.is_adaptive else 0
-        return fixed_batch(physics.application, max(self.bounds.batch_size, least), physics.ranks)
+        most = self.micro_batches.get(self.kind)
+        return fixed_batch(physics.application, max(self.bounds.batch_size, least), physics.ranks, most)
 
     def view(self, physics: Physics, *, pause_seconds: float, start_seconds: float) -> ProfileView | None:
         by_kind = {**self.others, self.kind: (self.points, self.parameters)}
@@ -134,6 +143,7 @@ class Measured:
             bounds=self.bounds,
             parameters=parameters,
             noise=self.noise,
+            micro_batches={kind: most for kind, most in self.micro_batches.items() if kind in parameters},
             largest_ranks=max((point.ranks for points, _ in by_kind.values() for point in points), default=1),
             remaining_steps=None if work is None else max(0.0, work - physics.progress),
             done_steps=physics.progress,

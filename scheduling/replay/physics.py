@@ -122,10 +122,11 @@ class Physics:
         return left
 
 
-def fixed_batch(application: Trained, samples: int, ranks: int) -> Batch:
-    """The split of a batch over so many ranks with fewest pieces. One rank measures its noise on at least two."""
+def fixed_batch(application: Trained, samples: int, ranks: int, most: int | None = None) -> Batch:
+    """The split of a batch over so many ranks with fewest pieces. One rank measures its noise on at least two.
+    `most`: largest micro-batch; None: that of the application."""
     each = ceil(samples / ranks)
-    pieces = ceil(each / application.micro_bounds[1])
+    pieces = ceil(each / (application.micro_bounds[1] if most is None else most))
     if ranks == 1 and samples > application.smallest_batch:
         pieces = max(2, pieces)
     micro = min(ceil(each / pieces), application.largest_batch // (ranks * pieces))

@@ -170,7 +170,7 @@ def adapting(job: Job, steps: int) -> None:
         accumulation=0, pinned=False, gain=3.0, progress=2.0 * steps, variance=900.0, squared_gradient=1.0,
         rate_factors=[1.0],
     )  # fmt: skip
-    JobProfile.objects.filter(job=job).update(adapted=to_json(told))
+    JobProfile.objects.filter(job=job).update(adapted=to_json(told), micro_batches={"virtual": 256})
     JobRun.objects.filter(job=job).update(step=steps)
     common = {"job": job, "epoch": 0, "at": job.submitted_at}
     for step in range(1, steps + 1):
@@ -187,6 +187,7 @@ def test_the_noise_of_gradients_is_read_by_progress(group: InstanceGroup) -> Non
     first, second = read_history(START, END, END).jobs
     assert first.known is not None
     assert second.known == first.known, "of its model's version"
+    assert first.known.micro_batches == {"virtual": 256}
     at = [(progress, noise.samples) for progress, noise in first.known.phases]
     assert at[0] == (0.0, 9.0)
     assert [noise for _, noise in at] == [9.0] * 16 + [900.0] * 16

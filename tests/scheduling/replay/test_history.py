@@ -6,8 +6,19 @@ import pytest
 from tidepool.goodput.model import Bounds, NoiseScale, Point, ThroughputParameters
 
 from scheduling.policies.kind_ratios import MeasuredRatio
-from scheduling.replay.history import Alternative, History, KnownMeasures, PlayResult, RecordedJob, Segment, play
+from scheduling.replay.history import (
+    Alternative,
+    History,
+    KnownMeasures,
+    PlayResult,
+    RecordedJob,
+    Recording,
+    Segment,
+    play,
+)
+from scheduling.replay.measuring import Measured
 from scheduling.replay.outcome import errors_of, played, recorded
+from scheduling.replay.physics import Physics
 from scheduling.replay.world import Costs, JobChange, Pool
 from scheduling.snapshot import GroupView, JobView, Share, SlotRef, SlotView
 
@@ -135,6 +146,25 @@ FLAT = ThroughputParameters(1.0, 0.0, 1e-8, 1e-8, 1e-8, 1e-8, 1.0)
 #: At first a step of more samples is worth no more; from the twentieth on it is worth what its samples are.
 GROWING = ((0.0, NoiseScale(1e-6, 1.0)), (20.0, NoiseScale(1e6, 1.0)))
 ADAPTS = KnownMeasures(Bounds(100, 400), FLAT, (Point(1, 2, 50, 1.0, 1.0, 50),), NoiseScale(1e6, 1.0), GROWING)
+
+
+@pytest.mark.parametrize(("bounds", "largest"), [(Bounds(400, None, 1, 100), 400), (Bounds(100, 400, 1, 100), 200)])
+def test_micro_batches_are_as_large_as_each_kind_of_gpu_allows(bounds: Bounds, largest: int) -> None:
+    """One rank whose batch adapts has two, to measure its noise."""
+    others = {"fast": ((), FLAT)}
+    known = replace(ADAPTS, bounds=bounds, kind="slow", others=others, micro_batches={"fast": 400})
+    one = job(1, 40.0, known=known, max_slots=1, segments=(Segment(40.0, (1,), kind="slow"),))
+    pools = {kind: history(one, slots=of_kind(kind, 1)) for kind in ("slow", "fast")}
+    micro = {kind: again(past).jobs[0].physics.batch.micro for kind, past in pools.items()}
+    assert micro == {"slow": 100, "fast": largest}
+
+
+def test_a_replayed_training_knows_micro_batches_of_the_kinds_where_it_was() -> None:
+    measured = Measured(ADAPTS.bounds, kind="slow", parameters=FLAT, micro_batches={"slow": 100, "fast": 400})
+    physics = Physics(Recording("1", ADAPTS, "linear"), measured.choose)
+    profile = measured.view(physics, pause_seconds=1.0, start_seconds=0.0)
+    assert profile is not None
+    assert profile.micro_batches == {"slow": 100}
 
 
 def test_noise_follows_progress_and_not_the_hour() -> None:
