@@ -25,8 +25,9 @@ from scheduling.policies.goodput import BETTER, Bid, GoodputDivision, greedy, la
 __all__ = ["Offer", "division_of_kinds"]
 
 _STEPS, _SLOWER_AFTER = 120, 10
-#: Number of exchanges, each for the job that should gain most; and the number of those that are tried until one does.
-_EXCHANGES, _TRIED_EACH = 16, 3
+#: Largest number of divisions that exchanges try; and of jobs, those that should gain most, that are tried until one
+#: does.
+_TRIES, _TRIED_EACH = 16, 3
 #: Number of jobs from which on only the best of several beginnings is improved.
 _MANY = 100
 
@@ -280,13 +281,14 @@ def _best(tried: Sequence[_Tried]) -> _Tried:
 
 def _improved(offers: Sequence[Offer], best: _Tried, rooms: Mapping[str, int], spare: int) -> _Tried:
     """Return this division, or one with better kinds for some jobs."""
-    for _ in range(_EXCHANGES):
-        found = (_divided(offers, other, rooms, spare) for other in _exchanges(offers, best, rooms))
+    tries = iter(range(_TRIES))
+    while True:
+        others = zip(tries, _exchanges(offers, best, rooms), strict=False)
+        found = (_divided(offers, other, rooms, spare) for _, other in others)
         better = next((one for one in found if _best([best, one]) is one), None)
         if better is None:
-            break
+            return best
         best = better
-    return best
 
 
 def _divided(offers: Sequence[Offer], chosen: _Chosen, rooms: Mapping[str, int], spare: int) -> _Tried:
