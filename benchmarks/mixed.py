@@ -30,6 +30,7 @@ from benchmarks.simulator import AIMS, group_of, job_of
 from benchmarks.trace_files import GPUS_PER_HOST, Submission, applications, trace, traces
 from core.process import fitting_alone
 from scheduling import schedule
+from scheduling.placement import joining
 from scheduling.policies import goodput, goodput_shares, gpu_kinds, target_hold
 from scheduling.replay import world
 from scheduling.replay.profiles import Application, Placement, StepTime
@@ -45,6 +46,7 @@ PARTS: Mapping[str, tuple[tuple[Any, str, object], ...]] = {
         (goodput, "_URGENCY_POWER_OF_KINDS", goodput._URGENCY_POWER),
     ),
     "left": ((goodput_shares, "seconds_left", lambda *_: 300.0),),
+    "record": ((goodput_shares, "lasts_for", lambda left, *_: left), (joining, "lasts_for", lambda left, *_: left)),
     "bonus": ((goodput, "BONUS_OF_KINDS", 0.0975),),
     "fairness": ((goodput_shares, "BEHIND", inf),),
     "exchanges": ((gpu_kinds, "_TRIED_EACH", 1),),

@@ -195,6 +195,8 @@ class JobView:
     target_kind: str | None = None
     #: GPU-seconds that it has used so far. Counted by us, not by the job.
     gpu_seconds: float = 0.0
+    #: Number of its changes of size or place and of its restarts so far, those of earlier attempts' sizes left out.
+    changes: int = 0
     profile: ProfileView | None = None
     #: Whether `max_slots` is the size at which new ranks of it have failed repeatedly, below the maximum asked for.
     newcomers_fail: bool = False

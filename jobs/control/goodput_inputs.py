@@ -18,7 +18,8 @@ from scheduling.snapshot import JobView, ProfileView
 __all__ = ["profile_of", "with_measures"]
 
 _COLUMNS = (
-    "pk", "model__digest", "run__target_slots", "run__target_kind", "run__step", "run__progress", "profile__batch_size",
+    "pk", "model__digest", "run__target_slots", "run__target_kind", "run__attempt", "run__generation",
+    "run__step", "run__progress", "profile__batch_size",
     "profile__parameters", "profile__largest_ranks", "profile__pause_seconds", "profile__points", "profile__revision",
     "profile__adapted", "profile__worth", "profile__most_micro_batch", "profile__micro_batches",
     "run__micro_batch_limits", "profile__start_seconds",
@@ -46,7 +47,7 @@ def with_measures(
 
 def profile_of(job: int) -> ProfileView | None:
     """Return the profile of one job, finished or not; None if nothing was measured."""
-    _, _, _, _, step, progress, *row = Job.objects.order_by().values_list(*_COLUMNS).get(pk=job)
+    _, _, _, _, _, _, step, progress, *row = Job.objects.order_by().values_list(*_COLUMNS).get(pk=job)
     return _profile(step, progress, *row) if row[0] is not None else None
 
 
@@ -58,11 +59,27 @@ def _used_before(jobs: Any) -> defaultdict[int, timedelta]:
 
 
 def _measured(
-    view: JobView, used: timedelta, code: str, target: int, kind: str, step: int, progress: float | None, *row: Any
+    view: JobView,
+    used: timedelta,
+    code: str,
+    target: int,
+    kind: str,
+    attempt: int,
+    generation: int,
+    step: int,
+    progress: float | None,
+    *row: Any,
 ) -> JobView:
     profile = _profile(step, progress, *row) if row[0] is not None else None
-    seconds = used.total_seconds()
-    return replace(view, code=code, target=target, target_kind=kind or None, gpu_seconds=seconds, profile=profile)
+    return replace(
+        view,
+        code=code,
+        target=target,
+        target_kind=kind or None,
+        gpu_seconds=used.total_seconds(),
+        changes=max(0, attempt + generation - 2),
+        profile=profile,
+    )
 
 
 def _profile(

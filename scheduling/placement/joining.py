@@ -13,7 +13,7 @@ from itertools import chain
 from scheduling.placement.packing import SlotsByHost, by_host
 from scheduling.placement.slot_choice import JobSlots, Joining
 from scheduling.policies.demand import Demand
-from scheduling.policies.goodput import kept_by_move, seconds_left
+from scheduling.policies.goodput import kept_by_move, lasts_for, seconds_left
 from scheduling.policies.speedups import Shape, size_on, speed_on_hosts
 from scheduling.sharing.decision import Decision
 from scheduling.snapshot import JobView, SlotRef
@@ -161,7 +161,8 @@ def _worthwhile(
         return None
     at_best = speed_on_hosts(view, shape.kind, slots.target, size_on(shape.hosts, slots.target).hosts, pool.ratios)
     present = scaling.speedup(slots.target) * now / at_best
-    left = seconds_left(scaling.remaining_seconds, demand.gpu_seconds, present, slots.target)
+    rest = seconds_left(scaling.remaining_seconds, demand.gpu_seconds, present, slots.target)
+    left = lasts_for(rest, pool.at - demand.submitted_at, demand.changes)
     cost = scaling.pause_seconds + len(takes) * scaling.start_seconds / slots.target
     worth = then / now * kept_by_move(cost, left)
     if worth <= 1 + _LEAST_GAIN:

@@ -71,6 +71,8 @@ class Demand:
     restarting: bool = False
     #: Slots that each of its GPUs counts as; see `scheduling.host_shares`.
     per_gpu: int = 1
+    #: See `scheduling.snapshot.JobView.changes`.
+    changes: int = 0
 
     @property
     def kept(self) -> int:

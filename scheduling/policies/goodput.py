@@ -39,6 +39,7 @@ __all__ = [
     "greedy",
     "kept_by_move",
     "last_steps",
+    "lasts_for",
     "seconds_left",
     "total_value",
 ]
@@ -46,7 +47,8 @@ __all__ = [
 #: Bonus for keeping the present size, in addition to the cost of a change: as a fraction of a job's utility, and of its
 #: speed where there are several kinds of GPU.
 BONUS, BONUS_OF_KINDS = 0.05, 0.01
-#: Seconds over which a change has to pay: what is left of the job at its present speed, within these limits.
+#: Seconds over which a change has to pay: what is left of the job at its present speed (see `lasts_for` for several
+#: kinds of GPU), within these limits.
 SHORTEST, LONGEST = 60.0, 1800.0
 #: Part of the speed that a change leaves at the least.
 _LEAST_WORTH = 0.05
@@ -101,7 +103,7 @@ class Bid:
     scaling: JobScaling | None
     #: Kind of GPU that it bids for; "" where there is one alone.
     kind: str = ""
-    #: Seconds that are left of it at its present speed.
+    #: Seconds over which a change has to pay, before the limits `SHORTEST` and `LONGEST`.
     left: float = LONGEST
     #: Whether its ranks are in a long start, which any change would waste.
     restarting: bool = False
@@ -204,6 +206,13 @@ def seconds_left(remaining_seconds: float | None, gpu_seconds: float, speed: flo
     if not slots:
         return LONGEST
     return gpu_seconds / slots if remaining_seconds is None else remaining_seconds / max(speed, 1e-9)
+
+
+def lasts_for(left: float, age: float, changes: int) -> float:
+    """Return the seconds for which a change of a job will last, where there are several kinds of GPU: what is left of
+    the job, but no more than the mean time between its changes so far, as Pollux's scheduler expects (OSDI'21). `age`:
+    seconds since its submission."""
+    return min(left, age / (changes + 1))
 
 
 def finish_time_ratio(age: float, remaining_seconds: float, total_seconds: float, speed: float, start: float) -> float:

@@ -20,6 +20,7 @@ from scheduling.policies.goodput import (
     bid_weight,
     finish_time_ratio,
     goodput_division,
+    lasts_for,
     seconds_left,
 )
 from scheduling.policies.gpu_kinds import Offer, division_of_kinds
@@ -44,7 +45,7 @@ def by_goodput(
     if (held_targets := _held_targets(group, part, least, most, capacity, now, rooms)) is not None:
         return Shares(held_targets.shares, reservations, goodput=held_targets, bundles=bundles)
     crowds = _crowds(bundles.values(), least)
-    bids = [_bid(group, demand, least, most, crowds.get(demand.id, 1), rooms) for demand in part]
+    bids = [_bid(group, demand, least, most, crowds.get(demand.id, 1), rooms, now) for demand in part]
     if rooms is None:
         division = goodput_division(bids, capacity)
     else:
@@ -148,6 +149,7 @@ def _bid(
     most: Mapping[int, int],
     crowd: int,
     rooms: Mapping[str, int] | None,
+    now: float,
 ) -> Bid:
     """`crowd`: number of jobs that weigh as much as one together."""
     scaling = demand.scaling
@@ -159,6 +161,8 @@ def _bid(
     has = demand.held if demand.running else None
     floor = least[demand.id]
     left = seconds_left(remaining, demand.gpu_seconds, _present_speed(demand), demand.held)
+    if rooms is not None:
+        left = lasts_for(left, now - demand.submitted_at, demand.changes)
     return Bid(
         demand.id,
         weight,

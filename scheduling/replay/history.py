@@ -391,6 +391,7 @@ def _replayed(
         measured=measured,
         costs=costs,
         comes_at=history.start if was_there else None,
+        changes_before=max(0, job.before - 1),
         is_held_back=job.is_held_back,
         # A training whose GPUs do not exist in the alternative starts on other GPUs.
         slots=job.slots if there >= set(job.slots) else (),

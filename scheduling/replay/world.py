@@ -96,6 +96,8 @@ class Replayed:
     costs: Costs | None = None
     #: Time of a training that began before the world: it appears then, with `slots`. None: when it is submitted.
     comes_at: float | None = None
+    #: Changes of its size before the world.
+    changes_before: int = 0
     #: Whether a user has held or ended it.
     is_held_back: bool = False
     #: Held and not given back, in order; of these `joining` are not trained on yet.
@@ -431,6 +433,7 @@ class World:
             started_at=began,
             ends_at=began + limit if limit and began is not None else None,
             gpu_seconds=job.physics.gpu_seconds,
+            changes=job.changes_before + job.physics.resizes,
             profile=self._profile(job),
         )
         group = self._group(job).name

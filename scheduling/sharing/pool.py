@@ -173,7 +173,7 @@ class Pool:
             None, job.lasts, job.ends_at, job.backfilled_for, may_give_way,
             job.loses(len(held) + len(away), self.at), job.continues, scaling, job.gpu_seconds, job.target,
             scalings, held_on, job.target_kind, job.elastic, host_kinds, job.bundle, job.bundle_rank,
-            running and job.is_restarting, job.per_gpu,
+            running and job.is_restarting, job.per_gpu, job.changes,
         )  # fmt: skip
 
 

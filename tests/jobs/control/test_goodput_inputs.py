@@ -60,6 +60,13 @@ def test_progress_says_how_many_steps_remain(job: Job) -> None:
     assert view.profile.remaining_steps is None
 
 
+def test_starts_and_generations_after_the_first_are_changes(job: Job) -> None:
+    for attempt, generation, changes in ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 4, 3), (3, 1, 2), (3, 4, 5)):
+        JobRun.objects.filter(job=job).update(attempt=attempt, generation=generation)
+        [view] = snapshot(timezone.now()).jobs
+        assert view.changes == changes
+
+
 def test_a_training_grows_as_it_is_measured(cluster: Cluster, job: Job) -> None:
     job.refresh_from_db()
     assert job.run.target_slots == 2

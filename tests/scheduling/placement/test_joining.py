@@ -50,7 +50,7 @@ def test_it_moves_to_one_host_and_the_sentence_has_the_gain_by_its_own_fit() -> 
 def test_it_stays_where_the_move_costs_more_than_it_gains() -> None:
     """Work of a minute is left, and a move takes half of it."""
     there = hold(THERE, {"h1:0-1": 1, "h2:0-1": 1})
-    view = four()
+    view = replace(four(), submitted_at=-7200.0)
     assert view.profile is not None
     slow = replace(view, profile=replace(view.profile, pause_seconds=30.0, remaining_steps=1.0))
     assert not lines(schedule(snapshot(there, slow)))[1].claim

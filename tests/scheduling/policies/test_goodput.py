@@ -19,6 +19,7 @@ from scheduling.policies.goodput import (
     bid_weight,
     finish_time_ratio,
     goodput_division,
+    lasts_for,
     seconds_left,
 )
 from scheduling.policies.speedups import KNEE, JobScaling, Shape, scaling_of, sizes_within
@@ -177,6 +178,11 @@ def test_seconds_left_are_at_the_present_speed() -> None:
     # Nobody knows what remains: a training is taken to be halfway through.
     assert seconds_left(None, 50.0, 3.0, 4) == 12.5
     assert seconds_left(900.0, 0.0, 1.0, 0) == LONGEST
+
+
+def test_a_change_is_expected_to_last_as_long_as_those_before() -> None:
+    assert lasts_for(1500.0, 900.0, 2) == 300.0
+    assert lasts_for(200.0, 900.0, 2) == 200.0, "its end comes first"
 
 
 def test_the_finish_time_ratio_compares_with_the_equal_part_from_the_beginning() -> None:

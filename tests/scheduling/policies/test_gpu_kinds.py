@@ -71,6 +71,17 @@ def test_a_training_moves_live_once_a_better_kind_is_free() -> None:
     assert not any(line.preempt for plan in cluster.plans for line in plan.jobs)
 
 
+@pytest.mark.parametrize(("changes", "kind"), [(0, "A100"), (9, "T4")])
+def test_who_has_changed_often_stays_where_a_change_takes_long(changes: int, kind: str) -> None:
+    there = hold(of_kinds((4, "T4"), (4, "A100")), {"h1:0-3": 1})
+    view = running(trains(1, 0.02, most=4))
+    assert view.profile is not None
+    slow = replace(view, changes=changes, profile=replace(view.profile, pause_seconds=100.0, remaining_steps=1e7))
+    cluster = SimulatedCluster(Snapshot(at=1000.0, groups=(group("goodput"),), slots=there, jobs=(slow,)))
+    cluster.settle()
+    assert kinds_of(cluster, 1) == {kind}
+
+
 def test_two_change_places_though_every_gpu_is_taken() -> None:
     there = hold(of_kinds((4, "T4"), (4, "A100")), {"h1:0-3": 2, "h2:0-3": 1})
     jobs = (running(replace(trains(1, IDLE), min_slots=4)), running(trains(2, 0.02)))
@@ -250,9 +261,9 @@ def test_it_comes_to_rest_on_a_still_snapshot(seed: int) -> None:
         for _ in range(draw.randint(0, 2)):
             check_plan(cluster.snapshot, schedule(cluster.snapshot))
             cluster.cycle()
-    cluster.settle(25)
+    cluster.settle()
     cluster.end(1)
-    cluster.settle(25)
+    cluster.settle()
 
 
 def test_who_is_late_weighs_more_and_the_sentence_says_how_much() -> None:
