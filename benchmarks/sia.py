@@ -1,7 +1,7 @@
 """Sia's trainings on its 24 T4, 24 RTX 2080 Ti and 16 A100 GPUs, divided by policy goodput.
 
     python -m benchmarks.sia --artifact FOLDER [--trace workload-1 ...] [--every 60 10] [--policy soon] [--undeclared]
-        [--runs FILE]
+        [--costs live restart] [--turns 3] [--runs FILE]
 
 FOLDER is `sia-simulator` of the artifact that belongs to the paper (SOSP'23, github.com/siasosp23/artifacts), unpacked.
 Its cluster, its trace, the times of steps on each kind and the work of each training are read from there; its code is
@@ -9,11 +9,13 @@ not run. Steps take longer by the factors that it assumes for each application. 
 
 `--every 60`: targets are kept for a minute while nobody comes or ends, and who comes is seen at the next full minute,
 as in Sia's rounds; GPUs of a training that ends are free half a minute later, as they are in rounds on average. With
-`--undeclared`, no training declares its work: Sia knows none. A first start costs 30 s and a change 1 s. No training
-knows its speed on a kind before it has been there. Its micro-batch is one that fits each kind, where Sia has other
-bounds for each. A training on several kinds at once takes as long as on the slowest; if one kind has fewer hosts or
-GPUs per host than it holds, the same number of that kind's GPUs (at most all) on its fewest hosts counts. rho: time
-from submission to end over that alone on 8 T4.
+`--undeclared`, no training declares its work: Sia knows none. Under `live`, a start costs 30 s and a change 1 s; under
+`restart`, each start and change takes as long as Sia's simulator lets a training of that application restart, and GPUs
+are free at once. `--turns 3`: each trace so often, with steps that differ by 1e-7, which is enough for other decisions.
+No training knows its speed on a kind before it has been there; its micro-batch is limited by what fits that kind. A
+training on several kinds at once takes as long as on the slowest; if one kind has fewer hosts or GPUs per host than it
+holds, the same number of that kind's GPUs (at most all) on its fewest hosts counts. rho: time from submission to end
+over that alone on 8 T4.
 """
 
 import argparse
@@ -21,8 +23,9 @@ import ast
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from itertools import product
 from math import ceil
 from pathlib import Path
 from time import process_time
@@ -30,7 +33,7 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.recorded_runs import Runs
-from benchmarks.simulator import AIMS, group_of, job_of
+from benchmarks.simulator import AIMS, JITTER, group_of, job_of
 from benchmarks.trace_files import Submission
 from core.process import fitting_alone
 from scheduling.policies import target_hold
@@ -41,10 +44,12 @@ from scheduling.replay.world import Costs, Replayed, World
 from scheduling.snapshot import SlotRef, SlotView
 
 COSTS = Costs(30.0, 1.0)
+#: Application -> seconds that each start and each change of its trainings takes in Sia's simulator.
+RESTART_SECONDS = {"cifar10": 50.0, "deepspeech2": 25.0, "bert": 120.0, "yolov3": 80.0, "imagenet": 250.0, "ncf": 15.0}
 #: The kind that trainings are alone on for rho, and how many GPUs they have then.
 ALONE_KIND, ALONE_GPUS = "aws", 8
-#: Trace -> Sia's average in hours with decisions each 60 s, played in its own simulator with these costs.
-SIA_HOURS = {"workload-1": 0.410}
+#: Trace, costs -> Sia's average in hours with decisions each 60 s, played in its own simulator with these costs.
+SIA_HOURS = {("workload-1", "live"): 0.410}
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +175,18 @@ def _constants(path: Path) -> dict[str, Any]:
     return found
 
 
+@dataclass(frozen=True)
+class Run:
+    trace: str
+    policy: str
+    #: Seconds between decisions.
+    every: float
+    #: "live" or "restart".
+    costs: str
+    declared: bool
+    turn: int
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--artifact", type=Path, required=True, help="folder sia-simulator of the artifact")
@@ -177,34 +194,49 @@ def main() -> None:
     parser.add_argument("--every", nargs="+", type=float, default=[60.0, 10.0], help="seconds between decisions")
     parser.add_argument("--policy", nargs="+", choices=AIMS, default=["soon"])
     parser.add_argument("--undeclared", action="store_true", help="no training declares its work")
+    parser.add_argument("--costs", nargs="+", choices=("live", "restart"), default=["live"])
+    parser.add_argument("--turns", type=int, default=1, help="how many times each trace is played")
     parser.add_argument("--runs", type=Path, help="a file of lines of JSON, one for each run")
     options = parser.parse_args()
     artifact, recorded = Artifact(options.artifact), Runs(options.runs)
     with fitting_alone():
-        for name in options.trace:
-            for policy in options.policy:
-                for every in options.every:
-
-                    def play(name: str = name, policy: str = policy, every: float = every) -> Figures:
-                        return played(artifact, name, policy, every, None if options.undeclared else 1.0)
-
-                    key = {"sia": name, "policy": policy, "every": every, "undeclared": options.undeclared}
-                    found = recorded.figures(key, play)
-                    _print(name, policy, every, found)
+        for name, policy, costs, every in product(options.trace, options.policy, options.costs, options.every):
+            for turn in range(options.turns):
+                run = Run(name, policy, every, costs, not options.undeclared, turn)
+                _print(run, recorded.figures({"sia": asdict(run)}, partial(played, artifact, run)))
 
 
-def played(artifact: Artifact, name: str, policy: str, every: float, declared: float | None) -> Figures:
-    submissions = artifact.trace(name)
+def played(artifact: Artifact, run: Run) -> Figures:
+    submissions = artifact.trace(run.trace)
     with ExitStack() as stack:
         for module in (target_hold, world):
-            stack.enter_context(mock.patch.object(module, "TARGET_HOLD_SECONDS", every))
-        jobs = [job_of(number, submission, policy) for number, submission in enumerate(submissions)]
-        for job in jobs:
-            job.measured.declared = declared
-            job.comes_at = ceil(job.submitted_at / every) * every
-        cluster = World((group_of(policy),), replace(COSTS, free=every / 2), tuple(artifact.slots()), process_time)
+            stack.enter_context(mock.patch.object(module, "TARGET_HOLD_SECONDS", run.every))
+        jobs = [_job(number, submission, run) for number, submission in enumerate(submissions)]
+        cluster = World((group_of(run.policy),), COSTS, tuple(artifact.slots()), process_time)
         cluster.play(jobs)
     return figures(jobs, _alone_seconds(artifact, submissions), cluster.cycles)
+
+
+def _job(number: int, submission: Submission, run: Run) -> Replayed:
+    job = job_of(number, submission, run.policy)
+    job.costs = _costs(submission.application.name, run)
+    job.comes_at = ceil(job.submitted_at / run.every) * run.every
+    job.physics.pace = 1.0 + JITTER * run.turn
+    job.measured.declared = 1.0 if run.declared else None
+    job.measured.micro_batches = _largest_micro_batches(submission)
+    return job
+
+
+def _costs(application: str, run: Run) -> Costs:
+    if run.costs == "live":
+        return replace(COSTS, free=run.every / 2)
+    seconds = RESTART_SECONDS[application]
+    return Costs(seconds, seconds, release=0.0, free=run.every / 2)
+
+
+def _largest_micro_batches(submission: Submission) -> dict[str, int]:
+    found: Any = submission.application
+    return {kind: most for kind, (_, most) in found.bounds.items()}
 
 
 def _alone_seconds(artifact: Artifact, submissions: Sequence[Submission]) -> dict[str, float]:
@@ -217,11 +249,12 @@ def _alone_seconds(artifact: Artifact, submissions: Sequence[Submission]) -> dic
     return found
 
 
-def _print(name: str, policy: str, every: float, found: Figures) -> None:
+def _print(run: Run, found: Figures) -> None:
     hours = found.average / 3600
-    ratio = f"  {hours / sia:.3f} of Sia each 60 s" if (sia := SIA_HOURS.get(name)) else ""
+    sia = SIA_HOURS.get((run.trace, run.costs))
+    ratio = f"  {hours / sia:.3f} of Sia each 60 s" if sia else ""
     print(
-        f"{name:12} {policy:6} every {every:3.0f} s  average {hours:.3f} h{ratio}  "
+        f"{run.trace:12} {run.policy:6} {run.costs:7} every {run.every:3.0f} s  average {hours:.3f} h{ratio}  "
         f"median {found.median / 3600:.3f} h  99 % {found.p99 / 3600:.2f} h  GPU-h {found.gpu_hours:5.0f}  "
         f"resizes {found.resizes:5}  rho {found.rho_mean:.2f} / {found.rho_worst:.2f}  "
         f"cycles {found.cycles:5} x {found.cycle_ms:.2f} ms",
