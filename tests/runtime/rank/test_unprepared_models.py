@@ -89,14 +89,15 @@ class Ema:
             mean.lerp_(parameter, 0.1)
 
 
-def train(kept: Callable[[nn.Module], Any], give: bool = False) -> None:
-    """Train for five batches. kept: makes the object that follows the weights."""
+def train(kept: Callable[[nn.Module], Any], give: bool = False) -> int:
+    """Train for five batches, and return how many were trained. kept: makes the object that follows the weights."""
     model = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1))
     average = kept(model)
     part = getattr(average, "average", None)
     parameters = {id(parameter) for parameter in model.parameters()}
     watched = UnpreparedModels(model, parameters, [average] if give else [])
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    trained = 0
     for number in range(5):
         watched.look()
         optimizer.zero_grad()
@@ -107,6 +108,8 @@ def train(kept: Callable[[nn.Module], Any], give: bool = False) -> None:
         optimizer.step()
         if not isinstance(average, Before):
             average.update()
+        trained += 1
+    return trained
 
 
 @pytest.mark.parametrize(
@@ -120,9 +123,9 @@ def test_an_average_of_the_script_s_own_is_refused_by_its_name(kept: Callable[[n
 
 @pytest.mark.parametrize("kept", [Stateful, Listed, Trainer])
 def test_an_average_that_was_given_to_prepare_is_the_trainings(kept: Callable[[nn.Module], Any]) -> None:
-    train(kept, give=True)
+    assert train(kept, give=True) == 5
 
 
 @pytest.mark.parametrize("kept", [Beginning, Before, After, Gradients, Norms])
 def test_copies_for_the_batch_under_way_are_the_script_s_affair(kept: Callable[[nn.Module], Any]) -> None:
-    train(kept)
+    assert train(kept) == 5
