@@ -10,18 +10,20 @@ After it, the real slots are picked from those that the job has on each host. Wi
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import ceil, inf
 from typing import NamedTuple
 
 from scheduling.placement.slot_choice import JobSlots
+from scheduling.placement.slots_by_host import SlotsLeft, by_host
 from scheduling.sharing.decision import Decision
 from scheduling.sharing.pool import SlotIndex
 from scheduling.snapshot import JobView, Share, SlotRef, SlotView, Snapshot
 
-__all__ = ["Counting", "Expansion", "counting_on", "expand", "slots_for", "within_hosts"]
+__all__ = ["Counting", "Expansion", "HostKinds", "counting_on", "expand", "slots_for", "within_hosts"]
 
 #: Tolerance of a quotient of cores.
 _SLACK = 1e-6
@@ -51,24 +53,46 @@ def slots_for(wish: Share, share: Share | None) -> float:
     return max([1, *(ceil(need / has - _SLACK) for need, has in asked if need)])
 
 
-def counting_on(
-    wish: Share, least: int, sizes: Mapping[str, int], shares: Mapping[str, Share], held_on: Collection[str] = ()
-) -> Counting:
+class _Kind(NamedTuple):
+    """A kind of host: what one of its slots stands for, None: unknown; and how many it has."""
+
+    share: Share | None
+    size: int
+
+
+class HostKinds:
+    """Hosts of a resource group by what they have: there are few kinds, however many hosts."""
+
+    def __init__(self, sizes: Mapping[str, int], shares: Mapping[str, Share]) -> None:
+        """sizes: slots of each host. shares: what a slot of it stands for, as far as that is known."""
+        self.kinds = {host: _Kind(shares.get(host), size) for host, size in sizes.items()}
+        self.numbers = Counter(self.kinds.values())
+        self._hosts: dict[frozenset[_Kind], frozenset[str]] = {}
+
+    def hosts_of(self, kinds: frozenset[_Kind]) -> frozenset[str]:
+        """Return the hosts of these kinds, the same set for the same kinds."""
+        if kinds not in self._hosts:
+            self._hosts[kinds] = frozenset(host for host, kind in self.kinds.items() if kind in kinds)
+        return self._hosts[kinds]
+
+
+def counting_on(wish: Share, least: int, hosts: HostKinds, held_on: Collection[str] = ()) -> Counting:
     """Return what GPUs with a wish count as: the least number that some hosts give `least` GPUs with.
 
-    sizes: slots of each host of the job's resource group. held_on: hosts where it trains already, which it keeps.
+    hosts: those of the job's resource group. held_on: hosts where it trains already, which it keeps.
     """
-    needed = {host: slots_for(wish, shares.get(host)) for host in sizes}
-    kept = max((min(needed[host], sizes[host]) for host in held_on if host in sizes), default=1)
-    counts = sorted({int(count) for host, count in needed.items() if kept <= count <= sizes[host]})
+    needed = {kind: slots_for(wish, kind.share) for kind in hosts.numbers}
+    held = (hosts.kinds[host] for host in held_on if host in hosts.kinds)
+    kept = max((min(needed[kind], kind.size) for kind in held), default=1)
+    counts = sorted({int(count) for kind, count in needed.items() if kept <= count <= kind.size})
 
     def gpus(count: int) -> int:
-        return sum(size // count for host, size in sizes.items() if needed[host] <= count)
+        return sum(kind.size // count * number for kind, number in hosts.numbers.items() if needed[kind] <= count)
 
     enough = (count for count in counts if gpus(count) >= least)
     per_gpu = next(enough, max(counts, key=gpus, default=int(kept)))
-    unfit = (host for host in sizes if needed[host] > per_gpu and host not in held_on)
-    return Counting(per_gpu, frozenset(unfit))
+    unfit = hosts.hosts_of(frozenset(kind for kind, count in needed.items() if count > per_gpu))
+    return Counting(per_gpu, unfit if unfit.isdisjoint(held_on) else unfit.difference(held_on))
 
 
 @dataclass(frozen=True)
@@ -148,6 +172,7 @@ def expand(snapshot: Snapshot) -> Expansion | None:
         return None
     groups = {group.name: group.resource_group for group in snapshot.groups}
     sizes = _sizes(snapshot, {groups[job.group] for job in wishing})
+    hosts = {name: HostKinds(of_group, snapshot.shares) for name, of_group in sizes.items()}
     held_on = defaultdict[int, set[str]](set)
     for slot in snapshot.slots:
         if slot.held_by is not None and not slot.vacating:
@@ -156,7 +181,7 @@ def expand(snapshot: Snapshot) -> Expansion | None:
     for job in wishing:
         assert job.wish is not None
         least = job.min_slots if job.elastic else job.max_slots
-        found = counting_on(job.wish, least, sizes[groups[job.group]], snapshot.shares, held_on.get(job.id, ()))
+        found = counting_on(job.wish, least, hosts[groups[job.group]], held_on.get(job.id, ()))
         if found != (1, frozenset()):
             countings[job.id] = found
     per_gpu = {job: counting.per_gpu for job, counting in countings.items()}
@@ -187,8 +212,8 @@ def _expanded(job: JobView, counting: Counting) -> JobView:
         target=job.target and job.target * per_gpu,
         # A profile counts GPUs.
         profile=job.profile if per_gpu == 1 else None,
-        unprepared=job.unprepared | counting.unfit,
-        unfit=job.unfit | counting.unfit,
+        unprepared=job.unprepared | counting.unfit if job.unprepared else counting.unfit,
+        unfit=job.unfit | counting.unfit if job.unfit else counting.unfit,
     )
 
 
@@ -232,7 +257,7 @@ def within_hosts(expansion: Expansion, groups: Iterable[tuple[Decision, _ByJob]]
     its minimum on one host, which elastic jobs leave for it, or else waits, and others may overtake it.
     """
     groups = [*groups]
-    room = _Room(groups, index)
+    room, largest_hosts = _Room(groups, index), _LargestHosts(expansion)
     changed, too_large = dict[int, JobView](), dict[int, int]()
     for decision, placed in groups:
         for demand in decision.demands:
@@ -247,7 +272,7 @@ def within_hosts(expansion: Expansion, groups: Iterable[tuple[Decision, _ByJob]]
             elif most >= least:
                 if most < slots.target:
                     changed[demand.id] = replace(view, max_slots=most)
-            elif (largest := _largest_host(expansion, decision, view)) >= least:
+            elif (largest := largest_hosts.size_for(decision.pool.group.resource_group, view.unfit)) >= least:
                 changed[demand.id] = replace(view, one_host=True, elastic=False, min_slots=least, max_slots=least)
             else:
                 too_large[demand.id] = largest
@@ -256,10 +281,20 @@ def within_hosts(expansion: Expansion, groups: Iterable[tuple[Decision, _ByJob]]
     return Limits(tuple(changed.get(job.id, job) for job in expansion.snapshot.jobs), too_large)
 
 
-def _largest_host(expansion: Expansion, decision: Decision, view: JobView) -> int:
-    name = decision.pool.group.resource_group
-    slots = (slot for slot in expansion.snapshot.slots if slot.claimable and name in slot.resource_groups)
-    return max(Counter(slot.ref.host for slot in slots if slot.ref.host not in view.unfit).values(), default=0)
+class _LargestHosts:
+    """The most slots in service that a host of a resource group has, counted once for each set of unfit hosts."""
+
+    def __init__(self, expansion: Expansion) -> None:
+        self._slots = expansion.snapshot.slots
+        self._found: dict[tuple[str, frozenset[str]], int] = {}
+
+    def size_for(self, resource_group: str, unfit: frozenset[str]) -> int:
+        key = resource_group, unfit
+        if key not in self._found:
+            slots = (slot for slot in self._slots if slot.claimable and resource_group in slot.resource_groups)
+            sizes = Counter(slot.ref.host for slot in slots if slot.ref.host not in unfit)
+            self._found[key] = max(sizes.values(), default=0)
+        return self._found[key]
 
 
 class _Room:
@@ -270,27 +305,32 @@ class _Room:
         self._index = index
         self._vacated = [ref for slots in placed for ref in slots.vacate]
         self._taken = {ref for slots in placed for ref in slots.claim + slots.kept_for}
+        #: Slots open to a group, whose jobs come one after the other.
+        self._open_to: tuple[Decision, SlotsLeft] | None = None
 
     def most_for(self, decision: Decision, view: JobView, slots: JobSlots) -> int:
         """Return the slots, at most its target, of which the job makes use once others have left theirs."""
-        own = Counter(ref.host for ref in slots.kept + slots.claim)
-        most, wanted = sum(count // view.per_gpu for count in own.values()), slots.target // view.per_gpu
-        there = defaultdict[str, list[SlotRef]](list)
-        for ref in self._open_to(decision, view) if most < wanted else ():
-            there[ref.host].append(ref)
-        for host in sorted(there, key=lambda host: (host not in own, -len(there[host]), host)):
-            begun = own[host] % view.per_gpu
-            more = min(wanted - most, (begun + len(there[host])) // view.per_gpu)
-            if more > 0:
-                self._taken.update(there[host][: more * view.per_gpu - begun])
-                most += more
-        return most * view.per_gpu
+        own, per_gpu = Counter(ref.host for ref in slots.kept + slots.claim), view.per_gpu
+        most, wanted = sum(count // per_gpu for count in own.values()), slots.target // per_gpu
+        if most >= wanted:
+            return most * per_gpu
+        left = self._left_to(decision)
+        there = left.on_others(view.unfit)
+        found = list[SlotRef]()
+        for host in sorted(own, key=lambda host: (-there.size_of(host), host)):
+            begun = own[host] % per_gpu
+            more = min(wanted - most, (begun + there.size_of(host)) // per_gpu)
+            found += there.take_on({host}, more * per_gpu - begun)
+            most += more
+        whole = there.take_whole((wanted - most) * per_gpu, per_gpu, ())
+        self._taken.update(left.taken(found + whole, there))
+        return most * per_gpu + len(whole)
 
-    def _open_to(self, decision: Decision, view: JobView) -> Iterator[SlotRef]:
-        pool = decision.pool
-        coming = (ref for refs in pool.coming.values() for ref in refs)
-        free = (ref for refs in pool.free.values() for ref in refs)
-        vacated = (ref for ref in self._vacated if self._index.is_open_to(pool.group, ref))
-        for ref in dict.fromkeys((*free, *coming, *vacated)):
-            if ref not in self._taken and ref.host not in view.unfit:
-                yield ref
+    def _left_to(self, decision: Decision) -> SlotsLeft:
+        if self._open_to is None or self._open_to[0] is not decision:
+            pool = decision.pool
+            offered = chain(*pool.free.values(), *pool.coming.values())
+            vacated = (ref for ref in self._vacated if self._index.is_open_to(pool.group, ref))
+            left = {*offered, *vacated}.difference(self._taken)
+            self._open_to = decision, SlotsLeft(by_host(left))
+        return self._open_to[1]

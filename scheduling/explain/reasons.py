@@ -16,7 +16,7 @@ from scheduling.placement.slot_choice import JobSlots
 from scheduling.plan import Explanation, PlanReason
 from scheduling.policies.backfill import Reservation
 from scheduling.policies.demand import Demand
-from scheduling.policies.goodput import BEHIND
+from scheduling.policies.goodput_bids import BEHIND
 from scheduling.policies.kind_ratios import ORDER, Estimate
 from scheduling.policies.speedups import KNEE, JobScaling
 from scheduling.policies.weighted_share import WeightedPart, rounded_weight, weighted_part

@@ -10,11 +10,11 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Set
 from itertools import chain
 
-from scheduling.placement.packing import SlotsByHost, by_host
 from scheduling.placement.slot_choice import JobSlots, Joining
+from scheduling.placement.slots_by_host import SlotsByHost, by_host
 from scheduling.policies.demand import Demand
-from scheduling.policies.goodput import kept_by_move, lasts_for, seconds_left
-from scheduling.policies.speedups import Shape, size_on, speed_on_hosts
+from scheduling.policies.goodput_bids import kept_by_move, lasts_for, seconds_left
+from scheduling.policies.speedups import Shape, speed_on_hosts
 from scheduling.sharing.decision import Decision
 from scheduling.snapshot import JobView, SlotRef
 
@@ -60,7 +60,7 @@ def _is_scattered(view: JobView, slots: JobSlots, shape: Shape) -> bool:
     if changes or view.state != "RUNNING" or not view.elastic or len(slots.kept) != slots.target or slots.target < 2:
         return False
     hosts = len({ref.host for ref in slots.kept})
-    return hosts > 1 and hosts > size_on(shape.hosts, slots.target).hosts
+    return hosts > 1 and hosts > shape.size_of(slots.target).hosts
 
 
 def _crowded(placed: Mapping[int, JobSlots]) -> dict[str, frozenset[str]]:
@@ -159,7 +159,7 @@ def _worthwhile(
     now, then = (speed_on_hosts(view, shape.kind, slots.target, count, pool.ratios) for count in hosts)
     if not now or not then:
         return None
-    at_best = speed_on_hosts(view, shape.kind, slots.target, size_on(shape.hosts, slots.target).hosts, pool.ratios)
+    at_best = speed_on_hosts(view, shape.kind, slots.target, shape.size_of(slots.target).hosts, pool.ratios)
     present = scaling.speedup(slots.target) * now / at_best
     rest = seconds_left(scaling.remaining_seconds, demand.gpu_seconds, present, slots.target)
     left = lasts_for(rest, pool.at - demand.submitted_at, demand.changes)

@@ -6,10 +6,12 @@ as soon as they have others instead. Nobody of fixed size is stopped for the sak
 and others may overtake it.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import chain
+from typing import NamedTuple
 
 from scheduling.snapshot import SlotRef
 
@@ -48,42 +50,85 @@ def choose_hosts(
     A job whose host cannot be found waits again.
     """
     kept, moved = host_choices.kept, set(chain.from_iterable(host_choices.moving.values()))
-    there, held_on = defaultdict[str, list[SlotRef]](list), defaultdict[str, list[tuple[int, SlotRef]]](list)
-    back = Counter(ref.host for ref in coming)
+    hosts = defaultdict[str, _Host](_Host)
     for ref in free:
         if ref not in kept:
-            there[ref.host].append(ref)
+            hosts[ref.host].free.append(ref)
+    for ref in coming:
+        hosts[ref.host].coming += 1
     for job, ref in movable:
         if ref not in moved:
-            held_on[ref.host].append((job, ref))
+            hosts[ref.host].movable.append((job, ref))
+    alike = _Alike(hosts)
     for wants, count in wanting.items():
-        host = _best(count, there, back, held_on)
-        if host is None:
-            hosts = there.keys() | back.keys() | held_on.keys()
-            most = (len(there.get(host, ())) + back[host] + len(held_on.get(host, ())) for host in hosts)
-            host_choices.too_large[wants] = max(most, default=0)
+        name = alike.best(count)
+        if name is None:
+            host_choices.too_large[wants] = max((sum(host.sizes) for host in hosts.values()), default=0)
             continue
-        host_choices.kept_for[wants] = tuple(there[host][:count])
-        del there[host][:count]
+        host = hosts[name]
+        host_choices.kept_for[wants] = tuple(host.free[:count])
+        del host.free[:count]
         lacking = count - len(host_choices.kept_for[wants])
-        returning = min(lacking, back[host])
-        back[host] -= returning
-        for job, ref in held_on[host][: lacking - returning]:
+        returning = min(lacking, host.coming)
+        host.coming -= returning
+        for job, ref in host.movable[: lacking - returning]:
             host_choices.moving[job].add(ref)
-        del held_on[host][: lacking - returning]
+        del host.movable[: lacking - returning]
+        alike.add(name)
 
 
-def _best(
-    count: int, free: Mapping[str, Sequence[SlotRef]], back: Mapping[str, int], held_on: Mapping[str, Sequence[object]]
-) -> str | None:
-    hosts: Set[str] = free.keys() | back.keys() | held_on.keys()
+@dataclass
+class _Host:
+    """Slots that may still be had on a host."""
 
-    def cost(host: str) -> tuple[int, int, int, str]:
-        there, returning = len(free.get(host, ())), back.get(host, 0)
-        # The tightest of those that are enough.
-        return max(0, count - there - returning), max(0, count - there), there + returning, host
+    free: list[SlotRef] = field(default_factory=list)
+    coming: int = 0
+    #: Jobs and their slots, in the order in which they leave.
+    movable: list[tuple[int, SlotRef]] = field(default_factory=list)
 
-    enough = [
-        host for host in hosts if len(free.get(host, ())) + back.get(host, 0) + len(held_on.get(host, ())) >= count
-    ]
-    return min(enough, key=cost, default=None)
+    @property
+    def sizes(self) -> "_Sizes":
+        return _Sizes(len(self.free), self.coming, len(self.movable))
+
+
+class _Sizes(NamedTuple):
+    """Numbers of slots of a host that are free, coming and held by elastic jobs."""
+
+    free: int
+    coming: int
+    movable: int
+
+    def cost(self, count: int) -> tuple[int, int, int]:
+        """Return what a job of `count` slots costs there; the tightest of those that are enough costs least."""
+        there = self.free + self.coming
+        return max(0, count - there), max(0, count - self.free), there
+
+
+class _Alike:
+    """Hosts by their sizes: there are few of these, however many hosts."""
+
+    def __init__(self, hosts: Mapping[str, _Host]) -> None:
+        self._hosts = hosts
+        #: Heaps. A host whose sizes have changed stays where it was, until it comes to the top.
+        self._names: dict[_Sizes, list[str]] = defaultdict(list)
+        for name in sorted(hosts):
+            self._names[hosts[name].sizes].append(name)
+
+    def add(self, name: str) -> None:
+        """Add a host whose sizes have changed."""
+        heappush(self._names[self._hosts[name].sizes], name)
+
+    def best(self, count: int) -> str | None:
+        """Return the first of the hosts with enough slots that cost least."""
+        costs = {sizes: sizes.cost(count) for sizes in [*self._names] if sum(sizes) >= count and self._first(sizes)}
+        least = min(costs.values(), default=None)
+        return min((self._names[sizes][0] for sizes, cost in costs.items() if cost == least), default=None)
+
+    def _first(self, sizes: _Sizes) -> str:
+        """Return the first host of these sizes; "": there is none any more."""
+        names = self._names[sizes]
+        while names and self._hosts[names[0]].sizes != sizes:
+            heappop(names)
+        if not names:
+            del self._names[sizes]
+        return names[0] if names else ""

@@ -6,20 +6,16 @@ best way can be had by giving again and again to one job what one host has, unti
 it less, and the rest comes from another pair; pairs of a best way form no circle, so there is always one at its end.)
 """
 
-from bisect import bisect_left, insort
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
-from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 
+from scheduling.placement.slots_by_host import SlotsByHost
 from scheduling.snapshot import SlotRef
 
-__all__ = ["SlotsByHost", "by_host", "pack"]
+__all__ = ["pack"]
 
 #: Limits of the search: jobs, hosts and steps.
 _MAX_JOBS, _MAX_HOSTS, _MAX_STEPS = 8, 16, 500
-_HOST = attrgetter("host")
 
 #: Slots each; the largest first.
 Sizes = tuple[int, ...]
@@ -27,12 +23,8 @@ Sizes = tuple[int, ...]
 Pair = tuple[int, int]
 
 
-def by_host(refs: Iterable[SlotRef]) -> dict[str, tuple[SlotRef, ...]]:
-    return {host: tuple(there) for host, there in groupby(sorted(refs), key=_HOST)}
-
-
 def pack(
-    wanted: Mapping[int, int], kept: Mapping[int, tuple[SlotRef, ...]], free: "SlotsByHost"
+    wanted: Mapping[int, int], kept: Mapping[int, tuple[SlotRef, ...]], free: SlotsByHost
 ) -> dict[int, list[SlotRef]]:
     """Job -> slots of `free`, which are gone then: as many as `wanted` says, in all no more than there are. On hosts of
     its `kept` slots first, in the order of `wanted`."""
@@ -54,7 +46,7 @@ def pack(
     return claims
 
 
-def _tried(lacking: Mapping[int, int], free: "SlotsByHost") -> list[tuple[int, str, int]]:
+def _tried(lacking: Mapping[int, int], free: SlotsByHost) -> list[tuple[int, str, int]]:
     """(job, host, slots) of a best way; empty if one after the other is as good, or that takes too many steps."""
     wanted, there, result = dict(lacking), free.sizes, []
     trial = SlotsByHost({host: tuple(SlotRef(host, index) for index in range(size)) for host, size in there.items()})
@@ -128,73 +120,3 @@ def _without(sizes: Sizes, size: int, given: int) -> Sizes:
     left = list(sizes)
     left.remove(size)
     return _sorted([*left, size - given])
-
-
-class SlotsByHost:
-    """Free slots by host; taken ones are gone. Hosts are found by their size: taking costs the same for any number."""
-
-    def __init__(self, slots: Mapping[str, tuple[SlotRef, ...]]) -> None:
-        """`slots` of each host in order; see `by_host`."""
-        self._slots = dict(slots)
-        self._count = sum(map(len, self._slots.values()))
-        #: Size -> heap of hosts. A host that has become smaller since stays where it was, until it comes to the top.
-        self._hosts: dict[int, list[str]] = defaultdict(list)
-        for host, there in self._slots.items():
-            self._hosts[len(there)].append(host)
-        for hosts in self._hosts.values():
-            heapify(hosts)
-        self._sizes = sorted(self._hosts)
-
-    def take(self, count: int) -> list[SlotRef]:
-        """Take up to `count` slots, on as few hosts as possible."""
-        chosen: list[SlotRef] = []
-        left = min(count, self._count)
-        while left > 0:
-            host = self._best_host(left)
-            there = self._slots[host]
-            self._remove(host, left)
-            chosen += there[:left]
-            left -= len(there)
-        return chosen
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Number of slots left on each host that has any."""
-        return {host: len(there) for host, there in self._slots.items() if there}
-
-    @property
-    def host_count(self) -> int:
-        """Number of hosts that had any at first."""
-        return len(self._slots)
-
-    def take_on(self, hosts: Iterable[str], count: int) -> list[SlotRef]:
-        """Take up to `count` slots on these hosts, on as few of them as possible."""
-        free = {host: self._slots[host] for host in hosts if self._slots.get(host)}
-        if count <= 0 or not free:
-            return []
-        chosen = SlotsByHost(free).take(count)
-        for host, taken in Counter(ref.host for ref in chosen).items():
-            self._remove(host, taken)
-        return chosen
-
-    def _best_host(self, count: int) -> str:
-        sizes, slots = self._sizes, self._slots
-        while True:
-            position = bisect_left(sizes, count) if count < sizes[-1] else -1
-            hosts = self._hosts[sizes[position]]
-            while hosts and len(slots[hosts[0]]) != sizes[position]:
-                heappop(hosts)
-            if hosts:
-                return hosts[0]
-            del self._hosts[sizes[position]], sizes[position]
-
-    def _remove(self, host: str, count: int) -> None:
-        before = self._slots[host]
-        self._slots[host] = after = before[count:]
-        size = len(after)
-        self._count -= len(before) - size
-        if not size:
-            return
-        if size not in self._hosts:
-            insort(self._sizes, size)
-        heappush(self._hosts[size], host)

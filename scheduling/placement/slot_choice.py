@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, groupby
 from operator import itemgetter
 
-from scheduling.placement.equal_hosts import choose_equal
 from scheduling.placement.one_host import HostChoices, choose_hosts
-from scheduling.placement.packing import SlotsByHost, by_host, pack
+from scheduling.placement.packing import pack
+from scheduling.placement.restricted import choose_restricted
+from scheduling.placement.slots_by_host import SlotsByHost, by_host
 from scheduling.placement.spread import spread
-from scheduling.placement.whole_gpus import choose_whole
 from scheduling.policies.demand import Demand
 from scheduling.sharing.decision import Decision
 from scheduling.sharing.pool import Pool, SlotIndex
@@ -94,16 +94,16 @@ def place(decision: Decision, host_choices: HostChoices) -> dict[int, JobSlots]:
     for shape in pool.shapes:
         on_kind = claiming if pool.kinds is None else [one for one in claiming if kinds.get(one.id) == shape.kind]
         free = pool.free if pool.kinds is None else _of_kind(pool, shape.kind)
-        wanted, equal = _apart(_wanted(on_kind, targets, kept, free), pool, kept, free)
-        rest = without(free, chain.from_iterable(equal.values()))
-        claims |= equal | spread(wanted, staying, rest, shape.slots_of)
+        wanted, apart = choose_restricted(_wanted(on_kind, targets, kept, free), pool.views, kept, free)
+        rest = without(free, chain.from_iterable(apart.values()))
+        claims |= apart | spread(wanted, staying, rest, shape.slots_of)
     if pool.kinds is not None or not pool.shapes:
         # Rather on another kind than not at all.
         left = [one for one in claiming if one.id not in kinds or not (one.running or claims.get(one.id))]
         free = without(pool.free, chain.from_iterable(claims.values()))
-        wanted, equal = _apart(_wanted(left, targets, kept, free), pool, kept, free)
-        rest = without(free, chain.from_iterable(equal.values()))
-        claims |= equal | pack(wanted, kept, SlotsByHost(rest))
+        wanted, apart = choose_restricted(_wanted(left, targets, kept, free), pool.views, kept, free)
+        rest = without(free, chain.from_iterable(apart.values()))
+        claims |= apart | pack(wanted, kept, SlotsByHost(rest))
     yielded = _yielded(pool, served, kinds, targets, kept, claims)
     for demand in served:
         job, host_slots = demand.id, host_choices.kept_for.get(demand.id, ())
@@ -136,43 +136,6 @@ def _wanted(
     return wanted
 
 
-def _apart(
-    wanted: Mapping[int, int],
-    pool: Pool,
-    kept: Mapping[int, tuple[SlotRef, ...]],
-    free: Mapping[str, tuple[SlotRef, ...]],
-) -> tuple[dict[int, int], dict[int, list[SlotRef]]]:
-    """Return what the others want, and the slots of jobs that need as many on each host, that need several for each
-    GPU, or that find enough of them on hosts with their environment while others lack it; those whose environment some
-    hosts cannot have get no others.
-    """
-    others = {job: count for job, count in wanted.items() if not pool.views[job].equal_hosts}
-    found: dict[int, list[SlotRef]] = {}
-    for job, count in wanted.items():
-        if job not in others:
-            left = without(free, chain.from_iterable(found.values()))
-            fit = {host: refs for host, refs in left.items() if host not in pool.views[job].unfit}
-            found |= choose_equal({job: count}, fit, pool.views[job].per_gpu)
-    for job in [job for job in others if pool.views[job].per_gpu > 1]:
-        view, left = pool.views[job], without(free, chain.from_iterable(found.values()))
-        fit = {host: refs for host, refs in left.items() if host not in view.unfit}
-        found[job] = choose_whole(others.pop(job), view.per_gpu, kept[job], fit)
-        if view.state == "PENDING" and len(found[job]) < view.min_slots:
-            del found[job]
-    for job in [job for job in others if pool.views[job].unprepared]:
-        left = without(free, chain.from_iterable(found.values()))
-        view = pool.views[job]
-        for lacking in (view.unprepared, view.unfit):
-            rest = {host: refs for host, refs in left.items() if host not in lacking}
-            if (count := min(others[job], sum(map(len, rest.values())))) == others[job]:
-                break
-        if count == others[job] or view.unfit:
-            del others[job]
-            starts = count >= (1 if view.state != "PENDING" else view.min_slots)
-            found |= pack({job: count}, kept, SlotsByHost(rest)) if starts else {}
-    return others, found
-
-
 def _of_kind(pool: Pool, kind: str) -> dict[str, tuple[SlotRef, ...]]:
     """Free slots of this kind of GPU."""
     assert pool.kinds is not None
@@ -198,8 +161,9 @@ def choose_all_hosts(index: SlotIndex, decisions: Sequence[Decision]) -> HostCho
         group = decision.pool.group
         pool = index.pool(group)
         unfit = {job: decision.pool.views[job].unfit for job in wants}
-        together = decision.pool.allotted is None and not any(unfit.values())
-        for some in [wants] if together else [{job: count} for job, count in wants.items()]:
+        # Jobs that cannot use the same hosts, one after the other, are served together.
+        runs = groupby(wants, key=lambda job: job if decision.pool.allotted is not None else unfit[job])
+        for some in [{job: wants[job] for job in run} for _, run in runs]:
             movable = list(index.movable_for(group, leaving))
             free, coming = list(chain(*pool.free.values())), list(chain(*pool.coming.values()))
             coming += [ref for ref in stopping if index.is_open_to(group, ref)]

@@ -8,7 +8,8 @@ needs fewer hosts.
 from collections import Counter
 from collections.abc import Mapping
 
-from scheduling.placement.packing import SlotsByHost, pack
+from scheduling.placement.packing import pack
+from scheduling.placement.slots_by_host import SlotsByHost
 from scheduling.snapshot import SlotRef
 
 __all__ = ["shared_hosts", "spread"]
@@ -47,28 +48,35 @@ def _apart(
 ) -> dict[int, list[SlotRef]]:
     claims = {job: free.take_on({ref.host for ref in kept.get(job, ())}, count) for job, count in wanted.items()}
     lacking = {job: count - len(claims[job]) for job, count in wanted.items() if count > len(claims[job])}
+    hosts = _hosts(kept, claims)
+    #: Host -> number of jobs on several hosts that are there.
+    crowds = Counter(host for there in hosts.values() if len(there) > 1 for host in there)
     # The largest first: small ones fit into what these leave.
     for job in sorted(lacking, key=lambda job: -lacking[job]):
-        claims[job] += _take(job, lacking[job], kept, claims, free, slots_of)
+        own = hosts[job]
+        if len(own) > 1:
+            crowds.subtract(own)
+        taken = _take(lacking[job], free, slots_of, crowds, starts=not own)
+        claims[job] += taken
+        own |= {ref.host for ref in taken}
+        if len(own) > 1:
+            crowds.update(own)
     return claims
 
 
 def _take(
-    job: int,
-    count: int,
-    kept: Kept,
-    claims: Mapping[int, list[SlotRef]],
-    free: SlotsByHost,
-    slots_of: Mapping[str, int],
+    count: int, free: SlotsByHost, slots_of: Mapping[str, int], crowds: Mapping[str, int], *, starts: bool
 ) -> list[SlotRef]:
-    hosts = _hosts(kept, claims)
-    own = hosts.pop(job)
-    if not own and any(size >= count for size in free.sizes.values()):
+    """Take so many slots for one job. `starts`: it is on no host yet."""
+    sizes = free.sizes
+    if starts and any(size >= count for size in sizes.values()):
         return free.take(count)
     taken: list[SlotRef] = []
-    for host in sorted(free.sizes, key=lambda host: (-free.sizes[host], host)):
-        if free.sizes[host] == slots_of.get(host) and free.sizes[host] <= count - len(taken):
+    whole = (host for host, size in sizes.items() if size == slots_of.get(host) and size <= count)
+    for host in sorted(whole, key=lambda host: (-sizes[host], host)):
+        if sizes[host] <= count - len(taken):
             taken += free.take_on({host}, count - len(taken))
-    crowded = {host for others in hosts.values() if len(others) > 1 for host in others}
-    taken += free.take_on(free.sizes.keys() - crowded, count - len(taken))
+        if len(taken) == count:
+            return taken
+    taken += free.take_on([host for host in free.sizes if not crowds.get(host)], count - len(taken))
     return taken + free.take(count - len(taken))

@@ -1,11 +1,11 @@
 """The slots of a snapshot as its instance groups see them."""
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from scheduling.one_kind import JOINT
@@ -38,6 +38,7 @@ __all__ = [
 
 _BY_ID = attrgetter("id")
 _BY_NAME = attrgetter("name")
+_BY_PRIORITY = attrgetter("priority")
 
 Key = TypeVar("Key", int, str)
 
@@ -165,7 +166,7 @@ class Pool:
             # Without preemption nothing shrinks, a job above its knee neither.
             most = max(least, scaling.most, 0 if self.group.preemption else min(kept, most))
         hosts = self.shapes if job.one_host else ()
-        host_kinds = frozenset(shape.kind for shape in hosts if max(shape.hosts, default=0) >= job.max_slots)
+        host_kinds = frozenset(shape.kind for shape in hosts if shape.slots and shape.largest_host >= job.max_slots)
         is_protected = job.id in self.protected
         may_give_way = job.elastic and self._gives_way
         return Demand(
@@ -340,22 +341,30 @@ def _too_large_for_hosts(index: SlotIndex, group: GroupView) -> dict[int, int]:
         return {}
     pool = index.pool(group)
     movable = (ref for _, ref in index.movable_for(group, [job for jobs in index.members.values() for job in jobs]))
-    usable, found = [*chain(*pool.free.values(), *pool.coming.values()), *movable], dict[int, int]()
-    for me in waiting:
-        # Jobs that are stopped for a higher priority leave hosts, too: else one that starts there would keep it out.
-        lower = [job for job in jobs if not job.elastic and job.id not in pool.protected and job.priority < me.priority]
-        takes = lower if group.preemption and group.policy == "priority" else ()
-        found |= too_large_for_hosts([me], [*usable, *chain.from_iterable(held.get(job.id, ()) for job in takes)])
-    return found
+    stops = group.preemption and group.policy == "priority"
+    fixed = [job for job in jobs if stops and not job.elastic and job.id not in pool.protected]
+    stoppable = [(job.priority, held.get(job.id, ())) for job in fixed]
+    return too_large_for_hosts(waiting, chain(*pool.free.values(), *pool.coming.values(), movable), stoppable)
 
 
-def too_large_for_hosts(waiting: Iterable[JobView], usable: Iterable[SlotRef]) -> dict[int, int]:
+def too_large_for_hosts(
+    waiting: Iterable[JobView], usable: Iterable[SlotRef], stoppable: Iterable[tuple[int, Sequence[SlotRef]]] = ()
+) -> dict[int, int]:
     """Job that needs one host -> the most slots that any could have for it, which is less than it needs.
 
-    usable: slots that are free, coming, or held by elastic jobs.
+    usable: slots that are free, coming, or held by elastic jobs. stoppable: priority and slots of each job that is
+    stopped for a higher one, and leaves its host, too: else one that starts there would keep it out.
     """
-    most = max(Counter(ref.host for ref in usable).values(), default=0)
-    return {job.id: most for job in waiting if job.max_slots > most}
+    there, lower = Counter(ref.host for ref in usable), deque(sorted(stoppable, key=itemgetter(0)))
+    most, found = max(there.values(), default=0), dict[int, int]()
+    for job in sorted(waiting, key=_BY_PRIORITY):
+        while lower and lower[0][0] < job.priority:
+            for ref in lower.popleft()[1]:
+                there[ref.host] += 1
+                most = max(most, there[ref.host])
+        if job.max_slots > most:
+            found[job.id] = most
+    return found
 
 
 def shapes_of(snapshot: Snapshot, resource_group: str) -> tuple[Shape, ...]:
@@ -365,7 +374,7 @@ def shapes_of(snapshot: Snapshot, resource_group: str) -> tuple[Shape, ...]:
     for (kind, host), count in Counter((slot.device, slot.ref.host) for slot in offered).items():
         hosts_of[kind][host] = count
     found = [Shape(tuple(sorted(hosts.values(), reverse=True)), kind, hosts) for kind, hosts in hosts_of.items()]
-    return tuple(sorted(found, key=lambda shape: (-sum(shape.hosts), shape.kind))) or (Shape(()),)
+    return tuple(sorted(found, key=lambda shape: (-shape.slots, shape.kind))) or (Shape(()),)
 
 
 def _kept_in_place(

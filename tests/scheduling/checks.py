@@ -140,7 +140,7 @@ def _check_no_move_without_cause(snapshot: Snapshot, plan: Plan, job: JobView, l
 def _check_joining(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
     """Check that it keeps the number and the kind of its slots on fewer hosts."""
     mine, kinds = held(snapshot, job), {slot.ref: slot.device for slot in snapshot.slots}
-    assert group_of(snapshot, job).policy == "goodput"
+    assert group_of(snapshot, job).policy == "goodput" or group_of(snapshot, job).weighs_kinds
     assert len(line.claim) == len(line.vacate) > 0
     assert {kinds[ref] for ref in (*mine, *line.slots)} == {line.kind}
     hosts, fewer = len({ref.host for ref in mine}), len({ref.host for ref in line.slots})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scheduling.capacity import HostShape, wanted_hosts
-from scheduling.host_shares import Counting, counting_on, expand, slots_for
+from scheduling.host_shares import Counting, HostKinds, counting_on, expand, slots_for
 from scheduling.plan import Plan
 from scheduling.preview import preview, with_changes, with_job
 from scheduling.schedule import run_cycle, schedule
@@ -87,11 +87,12 @@ def test_a_gpu_counts_as_the_slots_that_stand_for_its_wish(asked: Share, share: 
 
 def test_hosts_with_larger_shares_are_preferred_if_they_are_enough() -> None:
     shares, sizes = {"rich": Share(16, GIB), "poor": Share(4, GIB)}, {"rich": 4, "poor": 8}
-    assert counting_on(wish(16), 2, sizes, shares) == Counting(1, frozenset({"poor"}))
-    assert counting_on(wish(16), 5, sizes, shares) == Counting(1, frozenset({"poor"})), "nothing gives five"
-    assert counting_on(wish(8), 5, {"rich": 4, "poor": 16}, shares) == Counting(2)
-    assert counting_on(wish(64), 1, sizes, shares) == Counting(4, frozenset({"poor"}))
-    assert counting_on(wish(8), 1, sizes, shares, held_on={"poor"}).per_gpu == 2, "it trains there"
+    hosts = HostKinds(sizes, shares)
+    assert counting_on(wish(16), 2, hosts) == Counting(1, frozenset({"poor"}))
+    assert counting_on(wish(16), 5, hosts) == Counting(1, frozenset({"poor"})), "nothing gives five"
+    assert counting_on(wish(8), 5, HostKinds({"rich": 4, "poor": 16}, shares)) == Counting(2)
+    assert counting_on(wish(64), 1, hosts) == Counting(4, frozenset({"poor"}))
+    assert counting_on(wish(8), 1, hosts, held_on={"poor"}).per_gpu == 2, "it trains there"
 
 
 # --- placement --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import pytest
 
 from jobs.messages import text_of
-from scheduling.placement.equal_hosts import choose_equal
+from scheduling.placement.slots_by_host import SlotsByHost
 from scheduling.schedule import schedule
 from scheduling.snapshot import SlotRef, Snapshot
 from tests.scheduling.cluster import group, hold, job, lines, running, slots
@@ -23,16 +23,17 @@ FOUND = [
 @pytest.mark.parametrize(("free", "count", "expected"), FOUND)
 def test_hosts_have_equal_numbers(free: dict[str, int], count: int, expected: dict[str, int]) -> None:
     refs = {host: tuple(SlotRef(host, index) for index in range(size)) for host, size in free.items()}
-    chosen = choose_equal({1: count}, refs)[1]
+    chosen = SlotsByHost(refs).take_equal(count)
     assert {host: sum(ref.host == host for ref in chosen) for host in {ref.host for ref in chosen}} == expected
     assert len(set(chosen)) == len(chosen)
 
 
 def test_two_jobs_share_no_slot() -> None:
     refs = {host: tuple(SlotRef(host, index) for index in range(4)) for host in "ab"}
-    chosen = choose_equal({1: 6, 2: 2}, refs)
-    assert {ref.host for ref in chosen[2]} == {"a", "b"}
-    assert not set(chosen[1]) & set(chosen[2])
+    free = SlotsByHost(refs)
+    first, second = free.take_equal(6), free.take_equal(2)
+    assert {ref.host for ref in second} == {"a", "b"}
+    assert not set(first) & set(second)
 
 
 def test_a_job_waits_until_hosts_have_equal_numbers() -> None:

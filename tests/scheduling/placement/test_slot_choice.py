@@ -1,7 +1,8 @@
 """Tests of the placement of jobs."""
 
-from scheduling.placement.packing import SlotsByHost, by_host, pack
+from scheduling.placement.packing import pack
 from scheduling.placement.slot_choice import choose_kept
+from scheduling.placement.slots_by_host import SlotsByHost, by_host
 from scheduling.snapshot import SlotRef, Snapshot
 from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots
 

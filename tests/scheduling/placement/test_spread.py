@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from scheduling.placement.packing import SlotsByHost, pack
+from scheduling.placement.packing import pack
+from scheduling.placement.slots_by_host import SlotsByHost
 from scheduling.placement.spread import shared_hosts, spread
 from scheduling.snapshot import SlotRef
 
