@@ -1,11 +1,12 @@
 """Cost of a whole cycle of the scheduler under policy goodput: snapshot in, plan with its sentences out.
 
-    python -m benchmarks.goodput_cycles [--long] [--json FILE]
+    python -m benchmarks.goodput_cycles [--long] [--largest] [--json FILE]
 
 Trainings whose batch may adapt share hosts of eight GPUs, three trainings on eight GPUs. Every cycle comes ten seconds
 after the one before: each training has less left and has used more, a twentieth of them have been measured anew, one is
-over and another one comes. Times are the processor's. `--long`: 1,000 cycles of each size instead of 200. Then the
-same with three kinds of GPU, each twice as fast as the one before, on which all were measured.
+over and another one comes. Times are the processor's. `--long`: 1,000 cycles of each size instead of 200. `--largest`:
+5 cycles each with 1,000 trainings on 10,000 GPUs and 10,000 on 100,000 instead. Then the same with three kinds of GPU,
+each twice as fast as the one before, on which all were measured.
 """
 
 import random
@@ -26,6 +27,7 @@ from scheduling.snapshot import GroupView, JobView, ProfileView, SlotRef, SlotVi
 
 #: (GPUs, trainings).
 SIZES = ((64, 24), (512, 192), (2048, 768))
+LARGEST = ((10_000, 1000), (100_000, 10_000))
 GPUS_PER_HOST = 8
 KINDS = ("slow", "medium", "fast")
 #: Cycles before those that count: until nobody starts any more.
@@ -34,10 +36,13 @@ MEASURED_ANEW = 0.05
 
 
 def main() -> None:
-    options = arguments(__doc__ or "").parse_args()
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--largest", action="store_true", help="only the largest sizes")
+    options = parser.parse_args()
+    cycles = 5 if options.largest else 1000 if options.long else 200
     found: list[Result] = []
-    for (gpus, jobs), kinds in product(SIZES, (("",), KINDS)):
-        times = measured(gpus, jobs, 1000 if options.long else 200, kinds)
+    for (gpus, jobs), kinds in product(LARGEST if options.largest else SIZES, (("",), KINDS)):
+        times = measured(gpus, jobs, cycles, kinds)
         name = f"{jobs} trainings on {gpus:,} GPUs" + (f" of {len(kinds)} kinds" if len(kinds) > 1 else "")
         found += [result(name, "ms", times), result(f"{name}, 99 %", "ms", [float(np.percentile(times, 99))])]
     show(found, options.json)

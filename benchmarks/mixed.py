@@ -31,7 +31,7 @@ from benchmarks.trace_files import GPUS_PER_HOST, Submission, applications, trac
 from core.process import fitting_alone
 from scheduling import schedule
 from scheduling.placement import joining
-from scheduling.policies import goodput, goodput_shares, gpu_kinds, target_hold
+from scheduling.policies import goodput_bids, goodput_shares, gpu_kinds, target_hold
 from scheduling.replay import world
 from scheduling.replay.profiles import Application, Placement, StepTime
 from scheduling.replay.report import Figures, figures
@@ -42,12 +42,12 @@ from scheduling.snapshot import SlotRef, SlotView
 PARTS: Mapping[str, tuple[tuple[Any, str, object], ...]] = {
     "speeds": ((world, "medians", lambda measured, codes: ()),),
     "weights": (
-        (goodput, "_POWER_OF_KINDS", goodput._POWER),
-        (goodput, "_URGENCY_POWER_OF_KINDS", goodput._URGENCY_POWER),
+        (goodput_bids, "_POWER_OF_KINDS", goodput_bids._POWER),
+        (goodput_bids, "_URGENCY_POWER_OF_KINDS", goodput_bids._URGENCY_POWER),
     ),
     "left": ((goodput_shares, "seconds_left", lambda *_: 300.0),),
     "record": ((goodput_shares, "lasts_for", lambda left, *_: left), (joining, "lasts_for", lambda left, *_: left)),
-    "bonus": ((goodput, "BONUS_OF_KINDS", 0.0975),),
+    "bonus": ((goodput_bids, "BONUS_OF_KINDS", 0.0975),),
     "fairness": ((goodput_shares, "BEHIND", inf),),
     "exchanges": ((gpu_kinds, "_TRIED_EACH", 1),),
     "place": ((schedule, "joining_of", lambda *_: None),),

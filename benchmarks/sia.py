@@ -49,7 +49,12 @@ RESTART_SECONDS = {"cifar10": 50.0, "deepspeech2": 25.0, "bert": 120.0, "yolov3"
 #: The kind that trainings are alone on for rho, and how many GPUs they have then.
 ALONE_KIND, ALONE_GPUS = "aws", 8
 #: Trace, costs -> Sia's average in hours with decisions each 60 s, played in its own simulator with these costs.
-SIA_HOURS = {("workload-1", "live"): 0.410}
+SIA_HOURS = {
+    ("workload-1", "live"): 0.410,
+    ("workload-2", "live"): 0.604,
+    ("workload-3", "live"): 0.482,
+    ("workload-1", "restart"): 0.542,
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,6 @@ from scheduling.policies.speedups import (
     kind_of_most,
     kind_speed,
     scaling_of,
-    size_on,
 )
 from scheduling.sharing.pool import shapes_of
 from scheduling.snapshot import JobView, ProfileView
@@ -261,7 +260,7 @@ def _size(view: JobView, shape: Shape, scaling: JobScaling, count: int, *, sever
     """Return the forecast for `count` GPUs. several_hosts: whether the job was measured on more than one host."""
     batch = batch_of(view, shape, count)
     assert batch is not None
-    assumed = count > scaling.measured or (size_on(shape.hosts, count).hosts > 1 and not several_hosts)
+    assumed = count > scaling.measured or (shape.size_of(count).hosts > 1 and not several_hosts)
     speedup = scaling.speedup(count)
     return OutlookSize(count, batch.goodput, speedup, batch.batch, batch.micro_batch, batch.accumulation, assumed)
 

@@ -88,19 +88,19 @@ class Demand:
 
     @property
     def settled_kind(self) -> str | None:
-        """The kind of GPU of the plan before; where nobody says, the one that it has. None: several."""
+        """Return the kind of GPU of the plan before; without one, the kind of its slots. None: they are of several."""
         if self.target_kind in self.scalings:
             return self.target_kind
         kinds = [kind for kind, count in self.held_on.items() if count and kind in self.scalings]
         return kinds[0] if len(kinds) == 1 else None
 
     def on(self, kind: str, slots: int) -> "Demand":
-        """Once it is decided that it trains on so many GPUs of this kind."""
+        """Return the demand once it is decided that the job trains on so many GPUs of this kind."""
         scaling = self.scalings[kind]
         return replace(self, scaling=scaling, max_slots=max(slots, min(self.max_slots, scaling.most)))
 
     def waiting_again(self, view: JobView) -> "Demand":
-        """Once it is stopped."""
+        """Return the demand once the job is stopped."""
         least = view.min_slots if view.elastic else view.max_slots
         return replace(
             self, min_slots=least, max_slots=max(least, self.max_slots), running=False, held=0, protected=False,
@@ -117,7 +117,7 @@ class Demand:
 
 
 def by_priority(demands: Iterable[Demand]) -> list[Demand]:
-    """Sort by priority; of equals first who has asked for longer, then by id."""
+    """Sort by priority, then by the time of submission, then by id."""
     return sorted(by_submission(demands), key=_PRIORITY, reverse=True)
 
 

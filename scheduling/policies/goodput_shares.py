@@ -13,16 +13,8 @@ from scheduling.policies.bundles import Bundle, Folded
 from scheduling.policies.demand import Demand
 from scheduling.policies.fair_share import FairDivision, ceilings_of, fair_division, floors_of
 from scheduling.policies.first_come import Shares
-from scheduling.policies.goodput import (
-    BEHIND,
-    Bid,
-    GoodputDivision,
-    bid_weight,
-    finish_time_ratio,
-    goodput_division,
-    lasts_for,
-    seconds_left,
-)
+from scheduling.policies.goodput import GoodputDivision, goodput_division
+from scheduling.policies.goodput_bids import BEHIND, Bid, bid_weight, finish_time_ratio, lasts_for, seconds_left
 from scheduling.policies.gpu_kinds import Offer, division_of_kinds
 from scheduling.policies.target_hold import is_held
 from scheduling.policies.weighted_share import weighted_bid
@@ -64,7 +56,7 @@ def by_weights(
     rooms: Mapping[str, int],
     folded: Folded | None = None,
 ) -> Shares:
-    """The least of each job as under fair share; what is beyond it in proportion to priorities, by GPUs' weights."""
+    """Return the least of each job as under fair share; beyond it, GPUs by weight in proportion to priorities."""
     (least, most, _), reservations, bundles = _terms(group, demands, capacity, now, folded)
     part = [demand for demand in demands if demand.id in least]
     crowds = _crowds(bundles.values(), least)
@@ -134,7 +126,7 @@ def _limits_of_members(folded: Folded, fair: FairDivision, capacity: int, *, pre
 
 
 def _crowds(bundles: Iterable[Bundle], least: Mapping[int, int]) -> dict[int, int]:
-    """Member of a bundle that takes part -> the number of those that do."""
+    """Return the number of members that take part, for each such member of a bundle."""
     found: dict[int, int] = {}
     for bundle in bundles:
         members = [member.id for member in bundle.members if member.id in least]
@@ -151,7 +143,7 @@ def _bid(
     rooms: Mapping[str, int] | None,
     now: float,
 ) -> Bid:
-    """`crowd`: number of jobs that weigh as much as one together."""
+    """Return the bid of a job. `crowd`: number of jobs of its bundle, which together weigh as much as one."""
     scaling = demand.scaling
     remaining = scaling.remaining_seconds if scaling is not None else None
     weight, power = bid_weight(
@@ -178,7 +170,7 @@ def _bid(
 
 
 def _present_speed(demand: Demand) -> float:
-    """Return its speed on what it holds; on several kinds, the slowest counts."""
+    """Return the job's speed on the slots that it holds; if they are of several kinds, the slowest counts."""
     if not demand.held or demand.scaling is None:
         return 1.0
     kinds = [kind for kind, count in demand.held_on.items() if count and kind in demand.scalings]

@@ -6,7 +6,7 @@ What all together are worth at such prices is never less than what any division 
 certifies how good the one is that comes out (the Lagrangian dual; the method is the subgradient's, with factors).
 
 At the best prices jobs are put on kinds, first those that lose most on any other, as long as a kind has room. Slots of
-each kind are then given as those of one alone (`goodput.greedy`). Last come exchanges that make all together better
+each kind are then given as those of one alone (`hull_segments`). Last come exchanges that make all together better
 off: a job changes its kind, where others give up segments of their hulls for it. Only where no kind has room for a
 job's floor it gets slots of several.
 """
@@ -14,13 +14,15 @@ job's floor it gets slots of several.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from scheduling.policies.goodput import BETTER, Bid, GoodputDivision, greedy, last_steps, total_value
+from scheduling.policies.goodput import BETTER, GoodputDivision, last_steps
+from scheduling.policies.goodput_bids import Bid
+from scheduling.policies.hull_segments import NO_KIND, Floats, HullSegments, Integers
 
 __all__ = ["Offer", "division_of_kinds"]
 
@@ -30,9 +32,6 @@ _STEPS, _SLOWER_AFTER = 120, 10
 _TRIES, _TRIED_EACH = 16, 3
 #: Number of jobs from which on only the best of several beginnings is improved.
 _MANY = 100
-
-_Floats = npt.NDArray[np.float64]
-_Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class Offer:
 
     @property
     def only_kind(self) -> str | None:
-        """The kind of all that it holds; None: several, or one that it cannot be on."""
+        """Return the kind of all slots that it holds; None: several kinds, none, or one that it cannot be on."""
         kinds = [kind for kind, count in self.held.items() if count]
         return kinds[0] if len(kinds) == 1 and kinds[0] in self.bids else None
 
@@ -62,25 +61,86 @@ class Offer:
         return self.mixed if kind is None else self.bids[kind]
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """Sizes of all jobs on all kinds: a row for each job, as long as the longest; what is not offered is worth -inf."""
+class _Asks(NamedTuple):
+    """Request of each job for each kind at some prices."""
 
-    worth: _Floats
-    slots: _Integers
-    kind: _Integers
-
-
-#: Job -> kind; None: several.
-_Chosen = dict[int, str | None]
+    #: Utility less the price of the slots; -inf where the job cannot be on the kind.
+    worth: Floats
+    slots: Integers
 
 
 class _Tried(NamedTuple):
-    chosen: _Chosen
-    #: Slots of each job, the price of each kind, and what all are worth together.
-    shares: dict[int, int]
-    prices: dict[str, float]
+    """A division, by the jobs' places in line and by the places of kinds."""
+
+    #: Kind of each job; `NO_KIND`: several.
+    chosen: Integers
+    #: Slots of each job and their utility, the price of each kind, and what all are worth together.
+    slots: Integers
+    worth: Floats
+    prices: Floats
     value: float
+
+
+class _Market:
+    """Jobs that choose among kinds, and the slots that they share."""
+
+    def __init__(self, offers: Sequence[Offer], rooms: Mapping[str, int], spare: int) -> None:
+        """rooms: number of slots of each kind; all jobs together get no more than `spare`."""
+        self.offers, self.rooms, self.spare = offers, rooms, spare
+        self.kinds = tuple(rooms)
+        self.place = {kind: place for place, kind in enumerate(self.kinds)}
+        self.floors = np.array([offer.mixed.floor for offer in offers], dtype=np.int64)
+        #: Bids of each job by the place of the kind.
+        self.bids = [[offer.bids.get(kind) for kind in self.kinds] for offer in offers]
+        #: Place of the only kind that each job holds slots of; `NO_KIND`: several, none, or one that it cannot be on.
+        self.has = np.array([self._place(offer.only_kind) for offer in offers], dtype=np.int64)
+
+    def _place(self, kind: str | None) -> int:
+        return NO_KIND if kind is None else self.place[kind]
+
+    @cached_property
+    def segments(self) -> HullSegments:
+        return HullSegments(self.bids, len(self.kinds))
+
+    @cached_property
+    def options(self) -> tuple[Floats, Integers]:
+        """Return utility and slots at each corner of each job's hull on each kind. Shorter hulls than the longest are
+        filled up with corners of utility -inf."""
+        longest = max((len(bid.corners) for row in self.bids for bid in row if bid is not None), default=1)
+        lacking = [(0, -inf)] * longest
+        table = np.array(
+            [
+                [lacking if bid is None else [*bid.corners, *lacking[len(bid.corners) :]] for bid in row]
+                for row in self.bids
+            ]
+        ).reshape(len(self.bids), len(self.kinds), longest, 2)
+        return table[..., 1].copy(), table[..., 0].astype(np.int64)
+
+    def asks(self, prices: Floats) -> _Asks:
+        """Return what each job would ask for of each kind at these prices."""
+        worth, slots = self.options
+        beyond = worth - prices[None, :, None] * slots
+        best = np.argmax(beyond, axis=2)[..., None]
+        return _Asks(np.take_along_axis(beyond, best, 2)[..., 0], np.take_along_axis(slots, best, 2)[..., 0])
+
+    def room_beside_floors(self, chosen: Integers) -> Counter[str]:
+        """Return the slots of each kind beyond the floors of the jobs that are on it."""
+        on_kinds = np.bincount(chosen[chosen != NO_KIND], self.floors[chosen != NO_KIND], minlength=len(self.kinds))
+        left = Counter(self.rooms)
+        left.subtract(dict(zip(self.kinds, on_kinds.astype(int).tolist(), strict=True)))
+        for job in np.flatnonzero(chosen == NO_KIND).tolist():
+            left.subtract(_on_several(self.offers[job], left))
+        return left
+
+    def divided(self, chosen: Integers) -> _Tried:
+        """Divide the slots, with each job on the chosen kind."""
+        left = self.room_beside_floors(chosen)
+        found = self.segments.given(chosen, [left[kind] for kind in self.kinds], self.spare - int(self.floors.sum()))
+        for job in np.flatnonzero(chosen == NO_KIND).tolist():
+            mixed = self.offers[job].mixed
+            found.worth[job] = mixed.utility(mixed.floor)
+        prices = np.array([found.prices.get(place, 0.0) for place in range(len(self.kinds))])
+        return _Tried(chosen, found.slots, found.worth, prices, float(found.worth.sum()))
 
 
 def division_of_kinds(
@@ -91,43 +151,55 @@ def division_of_kinds(
     offers: in the order of service. rooms: number of slots of each kind; all jobs together get no more than `capacity`.
     before: kinds of the plan before.
     """
-    choosing = [offer for offer in offers if offer.bids]
     fixed = {offer.id: offer.mixed.floor for offer in offers if not offer.bids}
-    left = _beside_fixed(offers, rooms)
-    spare = capacity - sum(fixed.values())
-    prices, bound = _prices(choosing, left, spare)
-    # A training changes its kind only where that makes all together better off, and a change that has begun goes on.
-    has = {offer.id: kind for offer in choosing if (kind := offer.only_kind) is not None}
-    given: tuple[Mapping[int, str], ...] = (has, {**has, **(before or {})}, {})
-    tried: list[_Tried] = []
-    for one in given:
-        chosen = _assigned(choosing, left, prices, one)
-        breaks_up = any(chosen[job] is None for job in has)
-        if not tried or not (breaks_up or any(chosen == other.chosen for other in tried)):
-            tried.append(_divided(choosing, chosen, left, spare))
-    if len(choosing) > _MANY:
-        tried = [_best(tried)]
-    best = _best([_improved(choosing, one, left, spare) for one in tried])
-    if (as_it_is := _as_it_is(choosing, left, spare)) is not None:
-        best = _best([as_it_is, best])
-    bids = [offer.bid(best.chosen[offer.id]) for offer in choosing]
+    choosing = [offer for offer in offers if offer.bids]
+    market = _Market(choosing, _beside_fixed(offers, rooms), capacity - sum(fixed.values()))
+    prices, bound = _prices(market)
+    best = _best_division(market, prices, before or {})
+    chosen = {
+        offer.id: market.kinds[kind] for offer, kind in zip(choosing, best.chosen, strict=True) if kind != NO_KIND
+    }
+    shares = dict(zip((offer.id for offer in choosing), best.slots.tolist(), strict=True))
+    bids = [offer.bid(chosen.get(offer.id)) for offer in choosing]
     least = sum(bid.utility(bid.floor) for bid in bids)
     missing, most = max(0.0, bound - best.value), bound - least
+    found_prices = dict(zip(market.kinds, best.prices.tolist(), strict=True))
     return GoodputDivision(
-        shares=fixed | best.shares,
+        shares=fixed | shares,
         # Floors that do not fit may be worth more than the bound of what does.
         gap=min(1.0, missing / most) if missing > BETTER * abs(bound) and most > 0 else 0.0,
-        price=max(best.prices.values(), default=0.0),
+        price=max(found_prices.values(), default=0.0),
         value=best.value,
-        last=last_steps(bids, best.shares),
-        kinds={job: kind for job, kind in best.chosen.items() if kind is not None},
-        prices={kind: best.prices.get(kind, 0.0) for kind in rooms},
+        last=last_steps(bids, shares),
+        kinds=chosen,
+        prices={kind: found_prices[kind] for kind in rooms},
     )
 
 
+def _best_division(market: _Market, prices: Floats, before: Mapping[int, str]) -> _Tried:
+    """Return the best of several divisions: of those in which jobs stay on the kind that they have, change to that of
+    the plan before, and choose freely, each with exchanges; and the present one."""
+    asks = market.asks(prices)
+    # A training changes its kind only where that makes all together better off, and a change that has begun goes on.
+    planned = [market.place.get(before.get(offer.id, ""), NO_KIND) for offer in market.offers]
+    wishes = [market.has, np.where(np.array(planned, dtype=np.int64) == NO_KIND, market.has, planned)]
+    tried: list[_Tried] = []
+    for wished in (*wishes, np.full_like(market.has, NO_KIND)):
+        chosen = _assigned(market, asks, wished)
+        breaks_up = bool(((chosen == NO_KIND) & (market.has != NO_KIND)).any())
+        if not tried or not (breaks_up or any(np.array_equal(chosen, other.chosen) for other in tried)):
+            tried.append(market.divided(chosen))
+    if len(market.offers) > _MANY:
+        tried = [_best(tried)]
+    best = _best([_improved(market, one) for one in tried])
+    as_it_is = _as_it_is(market)
+    return best if as_it_is is None else _best([as_it_is, best])
+
+
 def _beside_fixed(offers: Iterable[Offer], rooms: Mapping[str, int]) -> dict[str, int]:
-    """Rooms without what jobs of fixed size hold, or shall get: of the kind of which most is held by nobody. A job on
-    one host gets all of the same kind, although others may hold some of it, which leave."""
+    """Return the rooms without the slots that jobs of fixed size hold or will get. Those that they will get are of the
+    kind that has most free slots. A job that needs one host gets all its slots of one kind: others leave it if need be.
+    """
     left, free = Counter(rooms), Counter(rooms)
     for offer in offers:
         free.subtract(offer.held)
@@ -135,7 +207,9 @@ def _beside_fixed(offers: Iterable[Offer], rooms: Mapping[str, int]) -> dict[str
             left.subtract(offer.held)
     for offer in offers:
         lacking = 0 if offer.bids else offer.mixed.floor - sum(offer.held.values())
-        if lacking > 0 and offer.host_kinds:
+        if lacking <= 0:
+            continue
+        if offer.host_kinds:
             kind = min(offer.host_kinds, key=lambda kind: (-free[kind], kind))
             free[kind] -= lacking
             left[kind] -= lacking
@@ -145,7 +219,7 @@ def _beside_fixed(offers: Iterable[Offer], rooms: Mapping[str, int]) -> dict[str
 
 
 def _taken(left: Counter[str], count: int) -> Counter[str]:
-    """Take so many of `left`, again and again of the kind that has most; returns how many of each."""
+    """Take so many slots out of `left`, always of the kind that has most; return how many of each kind."""
     found = Counter[str]()
     while count > 0 and left:
         kind = min(left, key=lambda kind: (-left[kind], kind))
@@ -157,7 +231,7 @@ def _taken(left: Counter[str], count: int) -> Counter[str]:
 
 
 def _on_several(offer: Offer, left: Mapping[str, int]) -> Counter[str]:
-    """Return the slots of each kind of a job that is on several: what it holds, and more of what is left."""
+    """Return how many slots of each kind a job on several kinds gets: those that it holds, and more of those left."""
     found, lacking = Counter(offer.held), offer.mixed.floor - sum(offer.held.values())
     return found + _taken(Counter(left) - found, lacking)
 
@@ -165,109 +239,111 @@ def _on_several(offer: Offer, left: Mapping[str, int]) -> Counter[str]:
 # --- prices ----------------------------------------------------------------------------------------------------------
 
 
-def _prices(offers: Sequence[Offer], rooms: Mapping[str, int], spare: int) -> tuple[dict[str, float], float]:
-    """Return the prices with the least bound of what all together are worth, and that bound."""
-    kinds = list(rooms)
-    if not offers:
-        return dict.fromkeys(kinds, 0.0), 0.0
-    options = _options(offers, kinds)
+def _prices(market: _Market) -> tuple[Floats, float]:
+    """Return the price of each kind with the least bound of what all together are worth, and that bound."""
+    if not market.offers:
+        return np.zeros(len(market.kinds)), 0.0
+    worth, sizes = market.options
     # The last price is that of any slot: with a quota there may be fewer than of all kinds together.
-    room = np.array([*rooms.values(), max(0, spare)], dtype=float)
-    price = np.full(len(room), _first_price(options, float(sum(rooms.values()))))
-    if spare >= sum(rooms.values()):
+    room = np.array([*market.rooms.values(), max(0, market.spare)], dtype=float)
+    of_all = sum(market.rooms.values())
+    price = np.full(len(room), _first_price(worth, float(of_all)))
+    if market.spare >= of_all:
         price[-1] = 0.0
-    rows = np.arange(len(offers))
+    jobs, kinds, corners = worth.shape
+    worth_in_row, sizes_in_row = worth.reshape(jobs, -1), sizes.reshape(jobs, -1)
+    rows = np.arange(jobs)
     best, bound = price, inf
     for step in range(_STEPS):
-        left_over = options.worth - (price[:-1][options.kind] + price[-1]) * options.slots
+        of_kinds = np.repeat(price[:-1] + price[-1], corners)
+        left_over = worth_in_row - of_kinds * sizes_in_row
         found = np.argmax(left_over, axis=1)
-        worth = float(left_over[rows, found].sum() + price @ room)
-        if worth < bound:
-            best, bound = price, worth
-        slots = options.slots[rows, found]
-        requested = np.bincount(options.kind[rows, found], weights=slots, minlength=len(kinds))
+        total = float(left_over[rows, found].sum() + price @ room)
+        if total < bound:
+            best, bound = price, total
+        slots = sizes_in_row[rows, found]
+        requested = np.bincount(found // corners, weights=slots, minlength=kinds)
         excess = (np.append(requested, slots.sum()) - room) / np.maximum(room, 1.0)
         price = price * np.exp(np.clip(excess, -1.0, 1.0) / (1.0 + step / _SLOWER_AFTER))
-    return {kind: round(float(best[place] + best[-1]), 12) for place, kind in enumerate(kinds)}, bound
+    return np.round(best[:-1] + best[-1], 12), bound
 
 
-def _options(offers: Sequence[Offer], kinds: Sequence[str]) -> _Options:
-    rows = []
-    for offer in offers:
-        row = [
-            (worth, size, place)
-            for place, kind in enumerate(kinds)
-            if (bid := offer.bids.get(kind)) is not None
-            for size, worth in bid.corners
-        ]
-        rows.append(row)
-    longest = max(map(len, rows))
-    table = np.array([[*row, *[(-inf, 0, 0)] * (longest - len(row))] for row in rows])
-    return _Options(table[:, :, 0], table[:, :, 1].astype(int), table[:, :, 2].astype(int))
-
-
-def _first_price(options: _Options, slots: float) -> float:
+def _first_price(worth: Floats, slots: float) -> float:
     """Return the price at which all possible gains would just pay for all slots."""
-    floors = options.worth[:, 0]
-    return float(max((options.worth.max(axis=1) - floors).sum() / max(slots, 1.0), 1e-12))
+    most = worth.max(axis=(1, 2))
+    floors = np.take_along_axis(worth[:, :, 0], np.argmax(worth[:, :, 0] > -inf, axis=1)[:, None], 1)[:, 0]
+    return float(max((most - floors).sum() / max(slots, 1.0), 1e-12))
 
 
 # --- kinds -----------------------------------------------------------------------------------------------------------
 
 
-def _assigned(
-    offers: Sequence[Offer], rooms: Mapping[str, int], prices: Mapping[str, float], given: Mapping[int, str]
-) -> _Chosen:
-    """The kind of each job: for some it is given, if that has room; of the others first who loses most on any other
-    one. As many as it asks for at these prices if there is so much room; else its floor."""
-    requested = [_requested(offer, prices) for offer in offers]
-    order = sorted(range(len(offers)), key=lambda one: (offers[one].id not in given, -_regret(requested[one]), one))
-    chosen: _Chosen = {}
-    free, for_floors = Counter(rooms), Counter(rooms)
-    for offer in offers:
-        if offer.only_kind is None:  # unless it finds room on one kind, it keeps what it has
-            free.subtract(offer.held)
-            for_floors.subtract(offer.held)
-    for place in order:
-        offer = offers[place]
-        floor, wished = offer.mixed.floor, given.get(offer.id)
-        if offer.only_kind is None:
-            free.update(offer.held)
-            for_floors.update(offer.held)
-        able = [ask for ask in requested[place] if for_floors[ask.kind] >= floor]
-        # Among kinds of the same worth the one with most room comes first.
-        able.sort(key=lambda ask: (-ask.worth, -free[ask.kind], ask.kind))
-        able.sort(key=lambda ask: ask.kind != wished and free[ask.kind] < ask.slots)
-        found = next((ask for ask in able if ask.kind == wished), able[0] if able else None)
-        if found is not None:
-            free[found.kind] -= min(found.slots, max(floor, free[found.kind]))
-            for_floors[found.kind] -= floor
-        else:
-            on_several = _on_several(offer, for_floors)
-            free.subtract(on_several)
-            for_floors.subtract(on_several)
-        chosen[offer.id] = found.kind if found is not None else None
+def _assigned(market: _Market, asks: _Asks, wished: Integers) -> Integers:
+    """Return the kind of each job. Wished kinds come first, as far as they have room; then the job that would lose most
+    if it could not have its best kind chooses first."""
+    rooms, chosen = _Rooms(market, asks, wished), np.full(len(market.offers), NO_KIND)
+    for job in np.lexsort((-_regrets(asks.worth), wished == NO_KIND)).tolist():
+        chosen[job] = rooms.take(job, int(wished[job]))
     return chosen
 
 
-class _Ask(NamedTuple):
-    #: Worth beyond the price.
-    worth: float
-    kind: str
-    slots: int
+class _Rooms:
+    """Slots that are left of each kind, while one job after the other takes some."""
+
+    def __init__(self, market: _Market, asks: _Asks, wished: Integers) -> None:
+        self._market = market
+        self._worth, self._slots = np.round(asks.worth, 12).tolist(), asks.slots.tolist()
+        #: Slots that are left where each job gets what it asks for, and where each gets its floor alone.
+        self._free, self._for_floors = Counter(market.rooms), Counter(market.rooms)
+        # Unless they find room on one kind, they keep these. One on its way to a kind keeps nobody from its wish.
+        self._keeping = set(np.flatnonzero((market.has == NO_KIND) & (wished == NO_KIND)).tolist())
+        for job in self._keeping:
+            self._subtract(market.offers[job].held)
+
+    def take(self, job: int, wished: int) -> int:
+        """Return the kind of the job, which takes as many slots of it as it asks for if there are so many, else its
+        floor; `NO_KIND`: slots of several kinds, because none has room for its floor."""
+        market, offer = self._market, self._market.offers[job]
+        if job in self._keeping:
+            self._free.update(offer.held)
+            self._for_floors.update(offer.held)
+        chosen = wished if self._has_room(job, wished) else self._best(job)
+        if chosen == NO_KIND:
+            self._subtract(_on_several(offer, self._for_floors))
+            return NO_KIND
+        kind, floor = market.kinds[chosen], offer.mixed.floor
+        self._free[kind] -= min(self._slots[job][chosen], max(floor, self._free[kind]))
+        self._for_floors[kind] -= floor
+        return chosen
+
+    def _subtract(self, counts: Mapping[str, int]) -> None:
+        self._free.subtract(counts)
+        self._for_floors.subtract(counts)
+
+    def _has_room(self, job: int, place: int) -> bool:
+        if place == NO_KIND or self._worth[job][place] == -inf:
+            return False
+        return self._for_floors[self._market.kinds[place]] >= self._market.offers[job].mixed.floor
+
+    def _best(self, job: int) -> int:
+        """Return the kind that is worth most to the job, first of those with as many slots as it asks for; of equal
+        ones that of which most is left."""
+
+        def order(place: int) -> tuple[bool, float, int, str]:
+            kind = self._market.kinds[place]
+            is_short = self._free[kind] < self._slots[job][place]
+            return is_short, -self._worth[job][place], -self._free[kind], kind
+
+        places = range(len(self._market.kinds))
+        return min((place for place in places if self._has_room(job, place)), key=order, default=NO_KIND)
 
 
-def _requested(offer: Offer, prices: Mapping[str, float]) -> list[_Ask]:
-    """Return the job's request of each kind, the best first."""
-    found = []
-    for kind, bid in offer.bids.items():
-        left, fewer = max((worth - prices[kind] * size, -size) for size, worth in bid.corners)
-        found.append(_Ask(round(left, 12), kind, -fewer))
-    return sorted(found, key=lambda ask: (-ask.worth, ask.kind))
-
-
-def _regret(requested: Sequence[_Ask]) -> float:
-    return requested[0].worth - requested[1].worth if len(requested) > 1 else inf
+def _regrets(worth: Floats) -> Floats:
+    """Return what each job loses if it cannot have the kind that is worth most to it."""
+    if worth.shape[1] < 2:
+        return np.full(len(worth), inf)
+    best = np.sort(np.round(worth, 12), axis=1)[:, -2:]
+    return np.where(best[:, 0] > -inf, best[:, 1] - best[:, 0], inf)
 
 
 def _best(tried: Sequence[_Tried]) -> _Tried:
@@ -279,69 +355,45 @@ def _best(tried: Sequence[_Tried]) -> _Tried:
     return best
 
 
-def _improved(offers: Sequence[Offer], best: _Tried, rooms: Mapping[str, int], spare: int) -> _Tried:
+def _improved(market: _Market, best: _Tried) -> _Tried:
     """Return this division, or one with better kinds for some jobs."""
     tries = iter(range(_TRIES))
     while True:
-        others = zip(tries, _exchanges(offers, best, rooms), strict=False)
-        found = (_divided(offers, other, rooms, spare) for _, other in others)
+        others = zip(tries, _exchanges(market, best), strict=False)
+        found = (market.divided(other) for _, other in others)
         better = next((one for one in found if _best([best, one]) is one), None)
         if better is None:
             return best
         best = better
 
 
-def _divided(offers: Sequence[Offer], chosen: _Chosen, rooms: Mapping[str, int], spare: int) -> _Tried:
-    left = _beside_floors(offers, chosen, rooms)
-    bids = [offer.bid(chosen[offer.id]) for offer in offers]
-    shares = {bid.id: bid.floor for bid in bids}
-    found = greedy([bid for bid in bids if chosen[bid.id] is not None], spare - sum(shares.values()), left)
-    shares |= found.shares
-    return _Tried(chosen, shares, found.prices, total_value(bids, shares))
-
-
-def _beside_floors(offers: Sequence[Offer], chosen: _Chosen, rooms: Mapping[str, int]) -> Counter[str]:
-    left = Counter(rooms)
-    for offer in offers:
-        if (kind := chosen[offer.id]) is not None:
-            left[kind] -= offer.mixed.floor
-    for offer in offers:
-        if chosen[offer.id] is None:
-            left.subtract(_on_several(offer, left))
-    return left
-
-
-def _exchanges(offers: Sequence[Offer], tried: _Tried, rooms: Mapping[str, int]) -> Iterator[_Chosen]:
+def _exchanges(market: _Market, tried: _Tried) -> Iterator[Integers]:
     """Yield the same with another kind for one job, first the one that should gain most at these prices."""
-    left = _beside_floors(offers, tried.chosen, rooms)
-    found: list[tuple[float, int, str]] = []
-    for offer in offers:
-        now, has = tried.chosen[offer.id], tried.shares[offer.id]
-        worth = offer.bid(now).utility(has) - (0.0 if now is None else tried.prices.get(now, 0.0) * has)
-        for kind, bid in offer.bids.items():
-            if kind == now or left[kind] < bid.floor:
-                continue
-            price = tried.prices.get(kind, 0.0)
-            gain = max(its_worth - price * size for size, its_worth in bid.corners) - worth
-            if gain > BETTER:
-                found.append((gain, offer.id, kind))
-    for _, job, kind in sorted(found, key=lambda one: -one[0])[:_TRIED_EACH]:
-        yield {**tried.chosen, job: kind}
+    left = market.room_beside_floors(tried.chosen)
+    prices = np.append(tried.prices, 0.0)  # `NO_KIND` is the last place
+    gains = market.asks(tried.prices).worth - (tried.worth - prices[tried.chosen] * tried.slots)[:, None]
+    gains[np.array([left[kind] for kind in market.kinds]) < market.floors[:, None]] = -inf
+    on_kind = tried.chosen != NO_KIND
+    gains[on_kind, tried.chosen[on_kind]] = -inf
+    jobs, kinds = np.nonzero(gains > BETTER)
+    for most in np.argsort(-gains[jobs, kinds], kind="stable")[:_TRIED_EACH].tolist():
+        other = tried.chosen.copy()
+        other[jobs[most]] = kinds[most]
+        yield other
 
 
-def _as_it_is(offers: Sequence[Offer], rooms: Mapping[str, int], spare: int) -> _Tried | None:
+def _as_it_is(market: _Market) -> _Tried | None:
     """Return the present slots and kinds of all jobs; None if one of them starts, or cannot keep its slots."""
-    chosen: _Chosen = {}
-    has: dict[int, int] = {}
-    left = Counter(rooms)
-    for offer in offers:
-        chosen[offer.id] = kind = offer.only_kind
-        bid, count = offer.bid(kind), sum(offer.held.values())
+    has, worth = [], []
+    left = Counter(market.rooms)
+    for offer in market.offers:
+        bid, count = offer.bid(offer.only_kind), sum(offer.held.values())
         if bid.has is None or not bid.floor <= count <= bid.most:
             return None
-        has[offer.id] = count
+        has.append(count)
+        worth.append(bid.utility(count))
         left.subtract(offer.held)
-    if any(count < 0 for count in left.values()) or sum(has.values()) > spare:
+    if any(count < 0 for count in left.values()) or sum(has) > market.spare:
         return None
-    bids = [offer.bid(chosen[offer.id]) for offer in offers]
-    return _Tried(chosen, has, _divided(offers, chosen, rooms, spare).prices, total_value(bids, has))
+    prices = market.divided(market.has).prices
+    return _Tried(market.has, np.array(has, dtype=np.int64), np.array(worth), prices, sum(worth))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from scheduling.policies.demand import Demand
-from scheduling.policies.goodput import Bid
+from scheduling.policies.goodput_bids import Bid
 from scheduling.policies.kind_ratios import MEASURED
 from scheduling.policies.speedups import JobScaling, Shape
 from scheduling.snapshot import GroupView, JobView
@@ -43,18 +43,18 @@ class WeightedPart:
 def weighted_scalings(
     job: JobView, shapes: Sequence[Shape], held: Mapping[str, int], group: GroupView
 ) -> dict[str, JobScaling]:
-    """Kind of GPU -> what slots of it count for the job. `held`: slots that it holds now of each kind."""
+    """Return what slots of each kind of GPU count for the job. `held`: slots that it holds now of each kind."""
     return {shape.kind: _scaling(job, shape, held.get(shape.kind, 0), group.weight_of(shape.kind)) for shape in shapes}
 
 
 def _scaling(job: JobView, shape: Shape, held: int, weight: float) -> JobScaling:
-    most = max(job.min_slots, min(job.max_slots, sum(shape.hosts)))
+    most = max(job.min_slots, min(job.max_slots, shape.slots))
     return JobScaling(
         speedups=_counts(weight, max(most, held)),
         sizes=_sizes(job.min_slots, most),
         most=most,
         limit="maximum",
-        host=max(shape.hosts, default=1),
+        host=shape.largest_host,
         measured=0,
         remaining_seconds=None,
         pause_seconds=0.0,

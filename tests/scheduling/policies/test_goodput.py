@@ -10,7 +10,8 @@ from tidepool.goodput.curve import best
 from tidepool.goodput.model import Bounds, NoiseScale, Size, ThroughputParameters
 
 from scheduling.plan import PlanReason
-from scheduling.policies.goodput import (
+from scheduling.policies.goodput import goodput_division
+from scheduling.policies.goodput_bids import (
     BONUS,
     BONUS_OF_KINDS,
     LONGEST,
@@ -18,7 +19,6 @@ from scheduling.policies.goodput import (
     Bid,
     bid_weight,
     finish_time_ratio,
-    goodput_division,
     lasts_for,
     seconds_left,
 )

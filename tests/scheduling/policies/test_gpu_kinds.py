@@ -9,7 +9,7 @@ import pytest
 from tidepool.goodput.model import Bounds, ThroughputParameters
 
 from scheduling.plan import PlanReason
-from scheduling.policies.goodput import BEHIND, Bid, bid_weight
+from scheduling.policies.goodput_bids import BEHIND, Bid, bid_weight
 from scheduling.policies.gpu_kinds import Offer, division_of_kinds
 from scheduling.policies.kind_ratios import Ratios
 from scheduling.policies.speedups import Shape, scalings_of

@@ -75,6 +75,20 @@ def test_weights_matter_to_no_other_policy() -> None:
         assert plans[0] == plans[1]
 
 
+def test_two_trainings_that_change_places_do_not_turn_back_half_way() -> None:
+    """T1 goes from T4 to A100, and T2 the other way, one GPU at a time. While T1 had one of each, it seemed to keep T2
+    from T4: both turned back, and began again."""
+    there = of_kinds((2, "T4"), (3, "A100"))
+    jobs = (
+        running(job(1, least=2, most=3, priority=7000, target=3, target_kind="A100")),
+        running(job(2, least=2, most=40, priority=3000, target=2, target_kind="T4")),
+    )
+    rules = group("fairshare", gpu_weights=(("A100", 1.2), ("T4", 1.0)))
+    half_way = hold(there, {"h1:0": 1, "h2:2": 1, "h2:0-1": 2})
+    plan = schedule(Snapshot(100.0, (rules,), half_way, jobs))
+    assert {number: line.kind for number, line in lines(plan).items()} == {1: "A100", 2: "T4"}
+
+
 def test_who_is_alone_uses_one_kind_and_its_sentence_says_so() -> None:
     cluster = settled(BOTH, job(1, most=16))
     line = lines(cluster.plans[-1])[1]
