@@ -1,7 +1,8 @@
 """Cost of hosts' reports to the control plane, and how soon browsers know what they say.
 
     TIDEPOOL_DATABASE_URL=postgres://… TIDEPOOL_BROKER_URL=redis://… \\
-    python -m benchmarks.control_plane [--hosts 16 60] [--running 16 60 200] [--growth] [--json FILE] [--against FILE]
+    python -m benchmarks.control_plane [--hosts 16 60] [--running 16 60 200 [--intakes 2]] [--growth] \\
+        [--json FILE] [--against FILE]
 
 Each host has 8 GPUs and leads a training of its own with 8 ranks and 3 metrics.
 
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--growth", action="store_true", help="growth of the database a day")
     parser.add_argument("--running", type=int, nargs="*", default=[], metavar="HOSTS", help="real processes")
+    parser.add_argument("--intakes", type=int, default=1, help="number of processes that take reports there")
     parser.add_argument("--seconds", type=float, default=60.0, help="length of each run of real processes")
     parser.add_argument("--against", type=Path, help="file of an earlier run: fail where a report costs 30 %% more")
     options = parser.parse_args()
@@ -50,7 +52,7 @@ def main() -> None:
     if options.growth:
         results += with_database(partial(growth, SHOWN_HOSTS))
     for hosts in options.running:
-        results += with_database(partial(run, hosts, options.seconds))
+        results += with_database(partial(run, hosts, options.seconds, options.intakes))
     costs: dict[int, float] = {}
     for hosts in sorted(options.hosts):
         results += with_database(partial(measure, hosts, options.rounds, costs))

@@ -35,7 +35,6 @@ FOLLOWED = 20
 #: Seconds at the beginning that do not count.
 WARM_UP_SECONDS = 10.0
 _POLL_SECONDS = 0.5
-_PARTS = ("intake", "scheduler", "web")
 
 
 @dataclass
@@ -75,8 +74,8 @@ class Measured:
         ]
 
 
-def run(number: int, seconds: float) -> list[Result]:
-    """Run the control plane with so many hosts, in a database that is filled already by `fill`."""
+def run(number: int, seconds: float, intakes: int = 1) -> list[Result]:
+    """Run the control plane with so many hosts and processes of the intake, in the benchmark's own database."""
     given = fill(number)
     looked_after()
     with ExitStack() as stack:
@@ -84,9 +83,12 @@ def run(number: int, seconds: float) -> list[Result]:
         (folder / "hosts.json").write_text(json.dumps(given))
         environment = _environment()
         _empty_queues()
-        processes = {part: stack.enter_context(_part(part, environment, folder)) for part in _PARTS[:2]}
+        processes = {
+            "intake": [stack.enter_context(_part("take_reports", environment, folder, n)) for n in range(intakes)],
+            "scheduler": [stack.enter_context(_part("run_scheduler", environment, folder))],
+        }
         port = free_port()
-        processes["web"] = stack.enter_context(_web(port, environment, folder))
+        processes["web"] = [stack.enter_context(_web(port, environment, folder))]
         cookie = _cookie()
         browser = stack.enter_context(_browser(port, cookie, [one["job"] for one in given[:FOLLOWED]]))
         _hear_all()
@@ -183,9 +185,11 @@ def _empty_queues() -> None:
 
 
 @contextmanager
-def _part(part: str, environment: dict[str, str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = {"intake": "take_reports", "scheduler": "run_scheduler"}[part]
-    with _process([sys.executable, "manage.py", command, "--skip-checks"], environment, folder / part) as process:
+def _part(
+    command: str, environment: dict[str, str], folder: Path, number: int = 0
+) -> Iterator[subprocess.Popen[bytes]]:
+    words, log = [sys.executable, "manage.py", command, "--skip-checks"], folder / f"{command}.{number}"
+    with _process(words, environment, log) as process:
         yield process
 
 
@@ -274,21 +278,26 @@ def _browser(port: int, cookie: str, jobs: Sequence[int]) -> Iterator[Browser]:
             thread.join()
 
 
-def _cpu(processes: dict[str, subprocess.Popen[bytes]]) -> dict[str, float]:
+def _cpu(processes: dict[str, list[subprocess.Popen[bytes]]]) -> dict[str, float]:
     """Return the seconds that each part has computed; the database's are those of its processes for this database."""
     from django.db import connection
 
     from core.broker import connect as broker
 
-    found = {part: sum(psutil.Process(process.pid).cpu_times()[:2]) for part, process in processes.items()}
+    found = {part: sum(_seconds(process.pid) for process in those) for part, those in processes.items()}
     used = broker().info("cpu")
     found["broker"] = float(used["used_cpu_user"] + used["used_cpu_sys"])
     with connection.cursor() as cursor:
         own = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         cursor.execute(own)
         pids = [pid for (pid,) in cursor.fetchall()]
-    found["database"] = sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids)
+    found["database"] = sum(map(_seconds, pids))
     return found
+
+
+def _seconds(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
 
 
 def _cycles() -> tuple[int, float]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 from tidepool import procfs
 
 from benchmarks.results import Result, arguments, result, show
@@ -65,11 +66,18 @@ def _idle_cost(stack: RunningStack, settle_seconds: float, idle_seconds: float) 
     wait_until(lambda: len(list(stack.home.glob("run/*/forkserver.sock"))) == 2, "two forkservers")
     time.sleep(settle_seconds)
     processes = {*stack.family(), *stack.strays()}
-    memory = sum(process.memory_full_info().pss for process in processes) / 2**20
+    memory = sum(map(_memory_bytes, processes)) / 2**20
     before, begun = procfs.cpu_seconds(processes), time.monotonic()
     time.sleep(idle_seconds)
     spent = procfs.cpu_seconds(processes) - before
     return memory, 60 * spent / (time.monotonic() - begun)
+
+
+def _memory_bytes(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_full_info().pss)
+    except psutil.NoSuchProcess:  # it has ended since it was listed
+        return 0
 
 
 def _submit_to_first_step(api: httpx.Client, home: Path, number: int) -> float:

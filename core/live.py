@@ -79,8 +79,8 @@ def publish_all(kind: Kind, news: Mapping[str, dict[str, Any]]) -> None:
         seqs = hold(*news)
         # The rows stay locked until the commit: events of a topic are committed in the order of their numbers.
         Topic.objects.filter(name__in=seqs).update(seq=F("seq") + 1)
-        events = [Event(topic, seqs[topic] + 1, kind, without_nan(data)) for topic, data in news.items()]
-        transaction.on_commit(partial(_send, events))
+        events = [Event(topic, seqs[topic] + 1, kind, data) for topic, data in news.items()]
+        transaction.on_commit(partial(_send, [(event, _as_json(vars(event))) for event in events]))
 
 
 def hold(*topics: str) -> dict[str, int]:
@@ -138,17 +138,25 @@ def _merge(old: dict[str, Any], new: dict[str, Any], depth: int) -> dict[str, An
 def send_newest(news: Mapping[str, Mapping[str, Any]]) -> None:
     """Send the newest values of topics, at once and apart from the database, to the pages that watch these now."""
     try:
-        connect().publish(NEWEST_CHANNEL, json.dumps(without_nan(news), cls=DjangoJSONEncoder, allow_nan=False))
+        connect().publish(NEWEST_CHANNEL, _as_json(news))
     except (redis.RedisError, OSError) as error:
         logger.warning("newest values were not sent, the next ones follow: %s", error)
 
 
-def _send(events: Sequence[Event]) -> None:
+def _send(events: Sequence[tuple[Event, str]]) -> None:
     try:
         with connect().pipeline(transaction=False) as pipeline:
-            for event in events:
-                pipeline.publish(LIVE_CHANNEL, json.dumps(vars(event), cls=DjangoJSONEncoder, allow_nan=False))
+            for _, text in events:
+                pipeline.publish(LIVE_CHANNEL, text)
             pipeline.execute()
     except (redis.RedisError, OSError) as error:
-        topics = ", ".join(f"{event.topic} {event.seq}" for event in events[:_MOST_NAMED])
+        topics = ", ".join(f"{event.topic} {event.seq}" for event, _ in events[:_MOST_NAMED])
         logger.warning("%s events (%s) were not published, pages will fetch them: %s", len(events), topics, error)
+
+
+def _as_json(value: Any) -> str:
+    """Return the value as JSON, with null for each NaN: few values have one, and to look for it takes as long."""
+    try:
+        return json.dumps(value, cls=DjangoJSONEncoder, allow_nan=False)
+    except ValueError:
+        return json.dumps(without_nan(value), cls=DjangoJSONEncoder, allow_nan=False)

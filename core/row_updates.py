@@ -30,27 +30,32 @@ def update_rows(rows: QuerySet[Any], objects: Sequence[Model], columns: Iterable
         )
 
 
-def upsert_rows(objects: Sequence[Model], unique: Sequence[str], updated: Sequence[str]) -> None:
-    """Insert these objects of one model, or write the columns `updated` of the rows that have the same `unique` ones.
+def upsert_rows(model: type[Model], rows: Sequence[Any], unique: Sequence[str], updated: Sequence[str]) -> None:
+    """Insert these rows, or write the columns `updated` of the rows that have the same `unique` ones.
 
-    The model has columns of numbers, texts and times only.
+    rows: objects that have the model's attributes, and need not be its instances. The model has columns of numbers,
+    texts and times only.
     """
-    if not objects:
+    if not rows:
         return
-    model = type(objects[0])
     connection = connections[router.db_for_write(model)]
     if connection.vendor == "postgresql":
-        _upsert_arrays(connection, model._meta, objects, (unique, updated))
+        _upsert_arrays(connection, model._meta, rows, (unique, updated))
     else:
-        model._default_manager.bulk_create(objects, update_conflicts=True, unique_fields=unique, update_fields=updated)
+        names = [field.attname for field in _columns(model._meta)]
+        made = [model(**{name: getattr(row, name) for name in names}) for row in rows]
+        model._default_manager.bulk_create(made, update_conflicts=True, unique_fields=unique, update_fields=updated)
 
 
-def _upsert_arrays(connection: Any, meta: Any, objects: Sequence[Model], names: tuple[Sequence[str], ...]) -> None:
-    quote = connection.ops.quote_name
-    fields = [field for field in meta.concrete_fields if not field.primary_key]
+def _columns(meta: Any) -> list[Any]:
+    return [field for field in meta.concrete_fields if not field.primary_key]
+
+
+def _upsert_arrays(connection: Any, meta: Any, rows: Sequence[Any], names: tuple[Sequence[str], ...]) -> None:
+    quote, fields = connection.ops.quote_name, _columns(meta)
     unique, updated = ([quote(meta.get_field(name).column) for name in some] for some in names)
     arrays = ", ".join(f"CAST(%s AS {field.db_type(connection)}[])" for field in fields)
-    values = [[getattr(one, field.attname) for one in objects] for field in fields]
+    values = [[getattr(row, field.attname) for row in rows] for field in fields]
     # Names come from the models, values are parameters.
     statement = (
         f"INSERT INTO {quote(meta.db_table)} ({', '.join(quote(field.column) for field in fields)})"  # noqa: S608

@@ -14,7 +14,7 @@ from typing import Any
 from tidepool.protocol import Envelope, ProtocolError, Report, from_json, is_genuine
 from tidepool.seen_numbers import SeenNumbers
 
-from core.text import is_storable_json
+from core.text import is_readable_json
 from jobs.control.intake import ForgedReport, plain_report
 from workers.host_keys import host_key
 from workers.models import Host
@@ -93,6 +93,6 @@ def _is_signed(envelope: Envelope, number: int) -> bool:
 def _report_in(envelope: Envelope) -> Report:
     try:
         values = json.loads(envelope.body)
-        return from_json(Report, values) if is_storable_json(envelope.body) else plain_report(values)
+        return from_json(Report, values) if is_readable_json(envelope.body) else plain_report(values)
     except ValueError as error:
         raise ProtocolError(f"Report: {error}") from None

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from tidepool.protocol import JournalEntry, ProtocolError, Report, from_json
 
-from core.text import storable
+from core.text import readable_text
 
 __all__ = ["MESSAGE_BYTES", "Batch", "ForgedReport", "Request", "batch_of", "plain_report"]
 
@@ -69,8 +69,8 @@ class Batch:
 
 def plain_report(values: Any) -> Report:
     """Return a report without an envelope. Raises ProtocolError."""
-    # Errors and names from scripts may hold any character; such a character must not block a host's reports.
-    return from_json(Report, storable(values))
+    # Errors and names from scripts may hold any character: none must block a host's reports, or command a terminal.
+    return from_json(Report, readable_text(values))
 
 
 def batch_of(messages: Iterable[bytes], open_report: Callable[[Any], Report] = plain_report) -> Batch:
@@ -91,7 +91,7 @@ def batch_of(messages: Iterable[bytes], open_report: Callable[[Any], Report] = p
                 requests[request.task] = request
         except ForgedReport as error:
             forged.append(str(error)[:200])
-        except (ProtocolError, ValueError, LookupError) as error:
+        except (ProtocolError, ValueError, LookupError, RecursionError) as error:
             dropped.append(str(error)[:200])
     return Batch([_merged(of_boot) for of_boot in reports.values()], list(requests.values()), dropped, forged)
 

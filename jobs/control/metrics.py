@@ -20,10 +20,10 @@ from core import live
 from core.time import iso
 from jobs.control.attempt_begins import tell_begin
 from jobs.control.observed_curves import forget_logs, observed_columns, observed_points, take_pattern
-from jobs.control.series import store_points
+from jobs.control.series import Point, store_points
 from jobs.control.transition import change, change_all, lock_job
 from jobs.files.validation_runs import validation_of
-from jobs.models import Job, MetricPoint
+from jobs.models import Job
 from jobs.topics import job_topic
 
 __all__ = ["store_observed", "store_read_again", "store_recorded", "store_steps", "store_steps_of"]
@@ -55,14 +55,14 @@ def store_steps_of(found: Iterable[tuple[Job, Sequence[dict[str, Any]]]]) -> Non
 
 
 class _Outcome(NamedTuple):
-    points: Sequence[MetricPoint]
+    points: Sequence[Point]
     #: Columns of the job and its run.
     columns: Mapping[str, Any]
 
 
 def _outcome(job: Job, records: Sequence[dict[str, Any]]) -> _Outcome | None:
     """Return what is to be stored of these steps; None: nothing."""
-    points: dict[tuple[str, int], MetricPoint] = {}
+    points: dict[tuple[str, int], Point] = {}
     last: StepRecord | None = None
     for values in filter(None, records):  # nothing is left of a superseded lead's
         step = _parse(job, values, StepRecord)
@@ -87,7 +87,7 @@ def _outcome(job: Job, records: Sequence[dict[str, Any]]) -> _Outcome | None:
 
 def store_recorded(job: Job, records: Sequence[dict[str, Any]]) -> None:
     """Store metrics that a script without a session has recorded. Its step numbers do not count as progress."""
-    points: dict[tuple[str, int], MetricPoint] = {}
+    points: dict[tuple[str, int], Point] = {}
     for values in filter(None, records):
         recorded = _parse(job, values, RecordedStep)
         if recorded is not None:
@@ -142,7 +142,7 @@ def _within_limits(step: ObservedStep) -> ObservedStep:
     return structs.replace(step, metrics={name: _finite(step.metrics[name]) for name in names})
 
 
-def _newest(points: Iterable[MetricPoint]) -> dict[str, float | None]:
+def _newest(points: Iterable[Point]) -> dict[str, float | None]:
     return {point.name: point.value for point in sorted(points, key=lambda point: point.step)}
 
 
@@ -171,16 +171,13 @@ def _limits(job: Job, *, left_out: int, has_gaps: bool = False) -> dict[str, Any
     return {**before, **({"names": names} if names > 0 else {}), **({"gaps": True} if has_gaps else {})}
 
 
-def _points(job: Job, step: StepRecord | RecordedStep, values: dict[str, Any]) -> list[MetricPoint]:
+def _points(job: Job, step: StepRecord | RecordedStep, values: dict[str, Any]) -> list[Point]:
     at, epoch = datetime.fromtimestamp(step.at, UTC), step.epoch if isinstance(step, StepRecord) else 0
     names = [name for name in _names(values) if len(name) <= _MAX_METRIC_NAME_LENGTH]
-    return [
-        MetricPoint(job=job, name=name, step=step.step, epoch=epoch, value=_finite(values[name]), at=at)
-        for name in names[:_MAX_METRICS_PER_STEP]
-    ]
+    return [Point(job.pk, name, step.step, epoch, _finite(values[name]), at) for name in names[:_MAX_METRICS_PER_STEP]]
 
 
-def _store_points(found: Mapping[Job, Sequence[MetricPoint]]) -> dict[Job, dict[str, Any]]:
+def _store_points(found: Mapping[Job, Sequence[Point]]) -> dict[Job, dict[str, Any]]:
     """Store and publish points, also those of which no row is left; returns `JobRun.series` of each job."""
     series = store_points(found)
     live.publish_all(
@@ -189,7 +186,7 @@ def _store_points(found: Mapping[Job, Sequence[MetricPoint]]) -> dict[Job, dict[
     return series
 
 
-def _shown(point: MetricPoint) -> dict[str, Any]:
+def _shown(point: Point) -> dict[str, Any]:
     return {"name": point.name, "step": point.step, "epoch": point.epoch, "value": point.value, "at": iso(point.at)}
 
 

@@ -14,8 +14,9 @@ from tidepool.protocol import ObservedStep
 
 from jobs.control.attempt_begins import without_logs
 from jobs.control.lifecycle import hosts_of, open_claims, raise_revisions
+from jobs.control.series import Point
 from jobs.control.transition import change, lock_job
-from jobs.models import Job, MetricPoint
+from jobs.models import Job
 from jobs.states import TERMINAL
 
 __all__ = ["drop_unpassed", "forget_logs", "observed_columns", "observed_points", "set_log_pattern", "take_pattern"]
@@ -24,12 +25,12 @@ __all__ = ["drop_unpassed", "forget_logs", "observed_columns", "observed_points"
 _MAX_CURVES = 300
 
 
-def observed_points(job: Job, steps: Iterable[ObservedStep]) -> tuple[list[MetricPoint], dict[str, Any]]:
+def observed_points(job: Job, steps: Iterable[ObservedStep]) -> tuple[list[Point], dict[str, Any]]:
     """Return the newest point of each name and step, and the resulting sources of all curves.
 
     Curves whose source changes lose their earlier points.
     """
-    points: dict[tuple[str, int], MetricPoint] = {}
+    points: dict[tuple[str, int], Point] = {}
     sources: dict[str, Any] = dict(job.run.curve_sources)
     for step in steps:
         at = datetime.fromtimestamp(step.at, UTC)
@@ -43,8 +44,7 @@ def observed_points(job: Job, steps: Iterable[ObservedStep]) -> tuple[list[Metri
                 job.run.series.pop(name, None)  # the new curve is thinned once it is long itself
                 source = {"kind": step.kind, "where": step.where}
             sources[name] = source
-            point = MetricPoint(job=job, name=name, step=step.step, epoch=step.epoch, value=value, at=at)
-            points[name, step.step] = point
+            points[name, step.step] = Point(job.pk, name, step.step, step.epoch, value, at)
     if job.run.attempt > 1:
         for name in {name for name, _ in points}:
             numbers = [number for other, number in points if other == name]

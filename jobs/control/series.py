@@ -6,17 +6,17 @@ anew; while it says that rows lack steps, exact values come from the file.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import groupby
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from core.row_updates import upsert_rows
 from jobs.models import Job, MetricPoint
 
-__all__ = ["ENDED_ROWS", "KEPT_ROWS", "MOST_ROWS", "store_points", "thin_ended", "thinned"]
+__all__ = ["ENDED_ROWS", "KEPT_ROWS", "MOST_ROWS", "Point", "store_points", "thin_ended", "thinned"]
 
 #: Number of rows at which a metric is thinned, and the largest number that is left then.
 MOST_ROWS = 4000
@@ -26,23 +26,26 @@ ENDED_ROWS = 500
 _DELETED_AT_ONCE = 500
 
 
-class _Point(Protocol):
-    @property
-    def step(self) -> int: ...
+class Point(NamedTuple):
+    """Value of a metric after a step: what a row of `MetricPoint` holds, which takes longer to make."""
 
-    @property
-    def value(self) -> float | None: ...
+    job_id: int
+    name: str
+    step: int
+    epoch: int
+    value: float | None
+    at: datetime
+    is_even: bool = True
+    #: Key of its row; 0: it has none yet.
+    pk: int = 0
 
 
-P = TypeVar("P", bound=_Point)
-
-
-def thinned(points: Iterable[P], k: int) -> list[tuple[P, bool]]:
+def thinned(points: Iterable[Point], k: int) -> list[tuple[Point, bool]]:
     """Return the points to keep, in order of step, each with whether it is the first of its span. Pure.
 
     A span has 2**k steps; its first, last, least and greatest points are kept. A gap (None) counts as least.
     """
-    kept: list[tuple[P, bool]] = []
+    kept: list[tuple[Point, bool]] = []
     for _, span in groupby(sorted(points, key=lambda point: point.step), key=lambda point: point.step >> k):
         of_span = list(span)
         least = min(of_span, key=lambda point: (point.value is not None, point.value or 0.0))
@@ -52,16 +55,16 @@ def thinned(points: Iterable[P], k: int) -> list[tuple[P, bool]]:
     return kept
 
 
-def store_points(found: Mapping[Job, Sequence[MetricPoint]]) -> dict[Job, dict[str, Any]]:
+def store_points(found: Mapping[Job, Sequence[Point]]) -> dict[Job, dict[str, Any]]:
     """Store points of jobs, which are locked; returns the new `JobRun.series` of each.
 
     Steps repeat after a restart from a checkpoint: the newer value stays.
     """
     tails = _tails(found)
-    series, written, gone = {}, list[MetricPoint](), list[int]()
+    series, written, gone = {}, list[Point](), list[int]()
     for job, points in found.items():
         series[job] = dict(job.run.series)
-        by_name: dict[str, list[MetricPoint]] = defaultdict(list)
+        by_name: dict[str, list[Point]] = defaultdict(list)
         for point in points:
             by_name[point.name].append(point)
         for name, fresh in by_name.items():
@@ -72,7 +75,7 @@ def store_points(found: Mapping[Job, Sequence[MetricPoint]]) -> dict[Job, dict[s
             series[job][name] = [k, rows + len(fresh) - len(old)]
     for first in range(0, len(gone), _DELETED_AT_ONCE):
         MetricPoint.objects.filter(pk__in=gone[first : first + _DELETED_AT_ONCE]).delete()
-    upsert_rows(written, ["job", "name", "step"], ["epoch", "value", "at", "is_even"])
+    upsert_rows(MetricPoint, written, ["job", "name", "step"], ["epoch", "value", "at", "is_even"])
     for job, of_job in series.items():
         for name, (k, rows) in of_job.items():
             if rows >= MOST_ROWS:
@@ -85,7 +88,7 @@ def thin_ended(job: Job) -> dict[str, Any]:
     return {name: _grown(job, name, k, ENDED_ROWS + 1, ENDED_ROWS) for name, (k, _) in job.run.series.items()}
 
 
-def _tails(found: Mapping[Job, Sequence[MetricPoint]]) -> dict[tuple[int, str], list[MetricPoint]]:
+def _tails(found: Mapping[Job, Sequence[Point]]) -> dict[tuple[int, str], list[Point]]:
     """Return the rows in those spans of thinned metrics to which new points belong, by job and name."""
     spans = Q()
     for job, points in found.items():
@@ -96,50 +99,34 @@ def _tails(found: Mapping[Job, Sequence[MetricPoint]]) -> dict[tuple[int, str], 
         for (k, name), numbers in steps.items():
             start, end = min(numbers) >> k << k, (max(numbers) >> k) + 1 << k
             spans |= Q(job=job, name=name, step__gte=start, step__lt=end)
-    tails: dict[tuple[int, str], list[MetricPoint]] = defaultdict(list)
+    tails: dict[tuple[int, str], list[Point]] = defaultdict(list)
     if spans:
-        for row in MetricPoint.objects.filter(spans).order_by():
+        for row in _rows(MetricPoint.objects.filter(spans).order_by()):
             tails[row.job_id, row.name].append(row)
     return tails
 
 
-def _merged(rows: Sequence[MetricPoint], fresh: Sequence[MetricPoint], k: int) -> tuple[list[MetricPoint], list[int]]:
+def _merged(rows: Sequence[Point], fresh: Sequence[Point], k: int) -> tuple[list[Point], list[int]]:
     """Return the points to write and the keys of the rows to delete, so that the spans of the points are thinned."""
     by_step = {row.step: row for row in rows} | {point.step: point for point in fresh}
     written, kept = [], set[int]()
     for point, is_first in thinned(by_step.values(), k):
-        if point.pk is not None:
+        if point.pk:
             kept.add(point.pk)
-        if point.pk is None or point.is_even != is_first:
-            written.append(_copy(point, is_first))
+        if not point.pk or point.is_even != is_first:
+            written.append(point._replace(is_even=is_first, pk=0))
     steps = {point.step for point in written}  # their rows are overwritten
     return written, [row.pk for row in rows if row.pk not in kept and row.step not in steps]
 
 
-def _copy(point: MetricPoint, is_even: bool) -> MetricPoint:
-    return MetricPoint(
-        job_id=point.job_id,
-        name=point.name,
-        step=point.step,
-        epoch=point.epoch,
-        value=point.value,
-        at=point.at,
-        is_even=is_even,
-    )
-
-
-@dataclass(frozen=True)
-class _Row:
-    pk: int
-    step: int
-    value: float | None
-    is_even: bool
+def _rows(found: QuerySet[MetricPoint]) -> Iterator[Point]:
+    return (Point(*row) for row in found.values_list(*Point._fields))
 
 
 def _grown(job: Job, name: str, k: int, most: int, kept_rows: int) -> list[int]:
     """Thin a metric of at least `most` rows to spans so long that `kept_rows` are left; returns its new `[k, rows]`."""
     of_name = MetricPoint.objects.filter(job=job, name=name)
-    rows = [_Row(*row) for row in of_name.order_by("step").values_list("pk", "step", "value", "is_even")]
+    rows = list(_rows(of_name.order_by("step")))
     if len(rows) < most:  # steps have repeated
         return [k, len(rows)]
     kept = thinned(rows, k)

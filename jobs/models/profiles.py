@@ -77,7 +77,8 @@ class TimeByCause(models.Model):
     ranks = models.JSONField(default=dict)
     #: Seconds of the ranks that `ranks` lacks, added up; []: it lacks none.
     former = models.JSONField(default=list)
-    #: Sums over all ranks at several times, the oldest first: {"at" in Unix seconds, "step", "seconds"}.
+    #: Sums over all ranks at several times, the oldest first: {"at" in Unix seconds, "step", "seconds"}, and where
+    #: ranks compute on GPUs "memory": {"host"} and `tidepool.protocol.GpuMemory` of the fullest one.
     points = models.JSONField(default=list)
     at = models.DateTimeField()
 

@@ -111,7 +111,8 @@ class GpuSpans(models.Model):
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="+")
     at = models.DateTimeField()
     seconds = models.PositiveSmallIntegerField()
-    #: [[claim, start and end in Unix milliseconds, mean utilization in percent or null, most bytes in use or null]]
+    #: [[claim, start and end in Unix milliseconds, mean utilization in percent or null, most bytes in use or null,
+    #: [cores, and bytes per second read, written, received and sent, each or null]]]; the last may be missing.
     spans = models.JSONField()
 
     class Meta:

@@ -61,10 +61,14 @@ def test_rows_are_inserted_or_written_over_by_postgresql() -> None:
 def check_upsert() -> None:
     job = JobFactory()
     point = {"job": job, "name": "loss", "epoch": 1, "at": AT}
-    upsert_rows([MetricPoint(**point, step=1, value=0.5), MetricPoint(**point, step=2, value=None)], *COLUMNS)
     upsert_rows(
-        [MetricPoint(**point, step=2, value=0.25, is_even=False), MetricPoint(**point, step=3, value=0.1)], *COLUMNS
+        MetricPoint, [MetricPoint(**point, step=1, value=0.5), MetricPoint(**point, step=2, value=None)], *COLUMNS
     )
-    upsert_rows([], *COLUMNS)
+    upsert_rows(
+        MetricPoint,
+        [MetricPoint(**point, step=2, value=0.25, is_even=False), MetricPoint(**point, step=3, value=0.1)],
+        *COLUMNS,
+    )
+    upsert_rows(MetricPoint, [], *COLUMNS)
     rows = MetricPoint.objects.order_by("step").values_list("step", "value", "is_even", "epoch", "at")
     assert [*rows] == [(1, 0.5, True, 1, AT), (2, 0.25, False, 1, AT), (3, 0.1, True, 1, AT)]

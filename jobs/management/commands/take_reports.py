@@ -28,9 +28,10 @@ logger = logging.getLogger(__name__)
 BATCH_SIZE = 200
 #: Time to wait for a message, and pause after an error.
 _WAIT_SECONDS = 1.0
-#: Rest after a turn, in multiples of the time that it took, and the longest one.
+#: Longest rest after a turn, in multiples of the time that it took.
 _RESTS = 3.0
-_LONGEST_REST_SECONDS = 0.2
+#: A turn and its rest take so long at most, unless the turn takes longer by itself.
+_ROUND_SECONDS = 0.3
 
 
 class Command(BaseCommand):
@@ -62,17 +63,17 @@ class Intake:
             batch = batch_of(messages, self._envelopes.open)
             store(batch, self._steady)
             self._readings.send(batch.reports)
-            self._stop.wait(rest_seconds(time.monotonic() - begun, len(messages)))
+            self._stop.wait(rest_seconds(time.monotonic() - begun))
         return True
 
 
-def rest_seconds(took: float, messages: int) -> float:
-    """Return how long to rest after a turn that took so many seconds for so many messages.
+def rest_seconds(took: float) -> float:
+    """Return how long to rest after a turn that took so many seconds.
 
-    A turn for one report costs as much as one for five: those that come meanwhile share the next one. After a full
-    batch others wait already.
+    A turn for one report costs as much as one for five: those that come meanwhile share the next one. Where turns are
+    long, others wait already, and a rest would only delay them.
     """
-    return 0.0 if messages >= BATCH_SIZE else min(_RESTS * took, _LONGEST_REST_SECONDS)
+    return max(0.0, min(_RESTS * took, _ROUND_SECONDS - took))
 
 
 def take_messages(seconds: float) -> list[bytes]:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.control import series
 from jobs.control.metrics import store_steps
-from jobs.control.series import thinned
+from jobs.control.series import Point, thinned
 from jobs.control.transition import lock_job
 from jobs.files.exact_metrics import exact_values, newest_values
 from jobs.files.job_folder import job_folder
@@ -23,15 +22,13 @@ from tests.factories import JobFactory, set_job
 VALUES = st.one_of(st.none(), st.floats(-1e6, 1e6))
 
 
-@dataclass(frozen=True)
-class Point:
-    step: int
-    value: float | None
+def points_of(values: dict[int, float | None]) -> list[Point]:
+    return [Point(1, "loss", step, 0, value, datetime(2026, 1, 1, tzinfo=UTC)) for step, value in values.items()]
 
 
 @given(st.dictionaries(st.integers(0, 300), VALUES, min_size=1), st.integers(0, 9))
 def test_each_span_keeps_its_first_last_least_and_greatest(values: dict[int, float | None], k: int) -> None:
-    kept = thinned([Point(*item) for item in values.items()], k)
+    kept = thinned(points_of(values), k)
     assert [point.step for point, _ in kept] == sorted({point.step for point, _ in kept})
     for span in {step >> k for step in values}:
         steps = [step for step in values if step >> k == span]
@@ -49,7 +46,7 @@ def test_each_span_keeps_its_first_last_least_and_greatest(values: dict[int, flo
 
 @given(st.dictionaries(st.integers(0, 300), VALUES, min_size=1), st.integers(0, 4), st.integers(0, 4))
 def test_thinning_in_two_goes_is_thinning_once(values: dict[int, float | None], k: int, more: int) -> None:
-    points = [Point(*item) for item in values.items()]
+    points = points_of(values)
     assert thinned([point for point, _ in thinned(points, k)], k + more) == thinned(points, k + more)
 
 

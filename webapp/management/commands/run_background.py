@@ -32,7 +32,7 @@ def _tasks() -> list[BackgroundTask]:
         BackgroundTask("alerts", alerts.run, alerts.has_work),
         BackgroundTask("studies", studies.run, studies.has_work),
     ]
-    if settings.TIDEPOOL_USER_DISK:
+    if settings.TIDEPOOL_USER_DISK or settings.TIDEPOOL_TRAINING_DISK:
         measurements = DiskMeasurements()
         tasks.append(BackgroundTask("disk", measurements.run, measurements.has_work))
     if settings.TIDEPOOL_OPTUNA_URL:
