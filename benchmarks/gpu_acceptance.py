@@ -29,7 +29,7 @@ import torch
 
 from benchmarks.labs import HERE, laboratory, running, until
 from benchmarks.resize import resize
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
+from tests.runtime.lab import RUNTIME, SCRIPTS, GrowingFile, Lab
 from tests.waiting import wait_until
 
 #: Longest gap between two steps of a resize, in median steps beside a floor in milliseconds.
@@ -38,8 +38,10 @@ GAP_STEPS, GAP_FLOOR_MS = 1.5, 1000.0
 KILLS_PER_JOB = 6
 #: Steps at each size before the next change.
 SETTLE_STEPS = 5
-#: Part of all time after which the comparison with DDP is given up.
-_PART_FOR_DDP = 0.3
+#: Blocks of steps in turns with DDP, after those that warm both up; and the steps of a block.
+DDP_BLOCKS, DDP_WARM_UP, DDP_BLOCK_STEPS = 8, 2, 25
+#: Patience for them.
+DDP_SECONDS = 600.0
 #: Words of NCCL's log about the way between two ranks.
 _TRANSPORT = re.compile(r"via (P2P/\w+|SHM\S*|NET/\w+)")
 
@@ -132,12 +134,20 @@ def accepted(shape: Shape, minutes: float) -> Iterator[Check]:
             try:
                 one = check()
             except Exception as error:  # one check's failure is a figure, and the others follow
-                one = Check(name, passed=False, words=f"{type(error).__name__}: {str(error)[:3000]}")
+                one = Check(name, passed=False, words=why(error))
             seconds = time.monotonic() - begun
             state = {True: "ok", False: "FAILED", None: "left out"}[one.passed]
             sys.stdout.write(f"{state:9} {seconds:5.0f} s  {one.name}: {one.words.splitlines()[0]}\n")
             sys.stdout.flush()
             yield replace(one, figures={"seconds": round(seconds, 1), **one.figures})
+
+
+def why(error: BaseException) -> str:
+    """Return the error in words: first the one in whose handling others came, such as that a process did not end."""
+    chain = [error]
+    while (before := chain[0].__cause__ or chain[0].__context__) is not None:
+        chain.insert(0, before)
+    return "\n".join(f"{type(each).__name__}: {str(each)[:3000]}" for each in chain)
 
 
 def checks(place: Place, minutes: float) -> Iterator[tuple[str, Callable[[], Check]]]:
@@ -147,7 +157,7 @@ def checks(place: Place, minutes: float) -> Iterator[tuple[str, Callable[[], Che
     for kind in ("in a step", "while a group is made", "while the state is handed over", "two at once"):
         yield f"deaths {kind}", lambda kind=kind: deaths(place, kind, 60.0 * minutes / 15)
     yield "bitwise", lambda: bitwise(place)
-    yield "step against DDP", lambda: against_ddp(place.shape, minutes)
+    yield "step against DDP", lambda: against_ddp(place)
     yield "host waits", lambda: host_waits(place)
     yield "full GPU", lambda: full_gpu(place)
     yield "stall of a checkpoint", lambda: checkpoint_stall(place)
@@ -196,7 +206,8 @@ def resizes(place: Place, name: str, width: int) -> Check:
     passed = (is_short or place.shape.device == "cpu") and is_whole(steps)
     words = (
         f"longest gap {worst['gap_ms']:.0f} ms at {worst['from']} -> {worst['to']} (a step: {worst['step_ms']:.0f} ms)"
-        f", groups by {figures['backend']} in {figures['group_seconds']} s, "
+        f", groups by {figures['backend']} in {figures['group_seconds']} s{' via ' * bool(transports)}"
+        f"{' and '.join(transports)}, "
         f"{'no' if is_whole(steps) else 'SOME'} steps lost"
     )
     return Check(f"resizes, {name}", passed, words, figures)
@@ -326,23 +337,25 @@ def bitwise(place: Place) -> Check:
     return Check("bitwise", same, words_, {"digests": digests})
 
 
-def against_ddp(shape: Shape, minutes: float) -> Check:
-    if shape.device == "cuda":
-        return Check("step against DDP", None, "benchmarks.overhead measures it on CPUs only, so far.")
-    file = Path(HERE.parent / "test-results" / "overhead.json")
-    file.parent.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "benchmarks.overhead", "--json", str(file)]
-    limit = 60.0 * minutes * _PART_FOR_DDP
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False, cwd=HERE.parent)
-    except subprocess.TimeoutExpired:
-        words = f"It was not done after {limit:.0f} s; run `python -m benchmarks.overhead` for itself."
-        return Check("step against DDP", None, words)
-    if done.returncode:
-        return Check("step against DDP", passed=False, words=done.stderr[-2000:])
-    ratios = {one["name"]: one["ratio"] for one in json.loads(file.read_text()) if one["ratio"] is not None}
-    words = ", ".join(f"{name}: {ratio:.2f} x" for name, ratio in ratios.items())
-    return Check("step against DDP", passed=True, words=words, figures=ratios)
+def against_ddp(place: Place) -> Check:
+    """Make steps in turns with plain DDP in the same processes; the ratio is not judged."""
+    shape = place.shape
+    [width, *_] = shape.networks.values()
+    ratios: dict[str, dict[str, float]] = {}
+    for size in sorted({1, 1 if shape.shares else shape.most}):
+        words = (width, DDP_BLOCKS + DDP_WARM_UP, DDP_BLOCK_STEPS, shape.device)
+        virtual, limits = shape.device == "cpu" or shape.shares, {"min_slots": size, "max_slots": size}
+        variables = {"CUDA_VISIBLE_DEVICES": "0"} if shape.shares else {}
+        how: dict[str, Any] = {"slots": size, "virtual": virtual, "environment": variables, **limits}
+        with running(place.forkserver, place.folder / f"ddp-{size}", "overhead_ranks.py", *words, **how) as lab:
+            file = GrowingFile(lab.folder / "blocks.jsonl")
+            lab.size(size)
+            blocks = until(file.lines, DDP_BLOCKS + DDP_WARM_UP, lab.story, DDP_SECONDS)[DDP_WARM_UP:]
+        ratio = statistics.median(min(block["ours"]) / min(block["ddp"]) for block in blocks)
+        milliseconds = 1000 * statistics.median(min(block["ours"]) for block in blocks)
+        ratios[f"{size} ranks" if size > 1 else "1 rank"] = {"ratio": round(ratio, 3), "ms": round(milliseconds, 2)}
+    told = ", ".join(f"{each['ratio']:.2f} x on {name} ({each['ms']:.1f} ms)" for name, each in ratios.items())
+    return Check("step against DDP", passed=True, words=told, figures={**ratios})
 
 
 def host_waits(place: Place) -> Check:

@@ -32,6 +32,7 @@ def tell(**values: object) -> None:
 
 if shares:  # NCCL looks for two ranks on one GPU among those of one host
     os.environ["NCCL_HOSTID"] = os.environ["TIDEPOOL_MEMBER_ID"]
+    os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"  # from NCCL 2.30
     process_group.device_name = lambda device: os.environ["TIDEPOOL_MEMBER_ID"]
 
 make_group, wait, abort = control.make_group, process_group.Group.wait, nccl.Nccl._abort

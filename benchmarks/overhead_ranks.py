@@ -21,22 +21,35 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-width, block_count, block_steps = map(int, sys.argv[1:])
+width, block_count, block_steps = map(int, sys.argv[1:4])
+device = torch.device(sys.argv[4] if len(sys.argv) > 4 else "cpu")
 INPUTS, BATCH = 256, 64
 folder = Path(os.environ["RESULT_DIR"])
 
 
 def network():
     torch.manual_seed(0)
-    return layers(INPUTS, width, width, CLASSES)
+    return layers(INPUTS, width, width, CLASSES).to(device)
+
+
+def settle():
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def counted(seconds):
+    """Seconds of each step; on a GPU, of their mean."""
+    return [sum(seconds) / len(seconds)] if device.type == "cuda" else seconds
 
 
 class Competitor:
     def __init__(self, data, rank, size):
-        dist.init_process_group("gloo", init_method=f"file://{folder}/ddp", rank=rank, world_size=size)
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, init_method=f"file://{folder}/ddp", rank=rank, world_size=size)
         self.model = DistributedDataParallel(network())
         self.optimizer = torch.optim.Adam(self.model.parameters())
-        self.loader = DataLoader(data, BATCH // size, sampler=DistributedSampler(data, size, rank))
+        sampler = DistributedSampler(data, size, rank)
+        self.loader = DataLoader(data, BATCH // size, sampler=sampler, pin_memory=device.type == "cuda")
         self.batches = iter(())
 
     def step(self):
@@ -44,7 +57,7 @@ class Competitor:
         if batch is None:
             self.batches = iter(self.loader)
             batch = next(self.batches)
-        inputs, labels = batch
+        inputs, labels = (each.to(device, non_blocking=True) for each in batch)
         self.optimizer.zero_grad()
         cross_entropy(self.model(inputs), labels).backward()
         self.optimizer.step()
@@ -52,10 +65,13 @@ class Competitor:
     def block(self):
         """Seconds of each step, and of the processor in all of them; all ranks begin and end it together."""
         dist.barrier()
+        settle()
         seconds, cpu = [], time.process_time()
-        for _ in range(block_steps):
+        for number in range(block_steps):
             begun = time.perf_counter()
             self.step()
+            if number + 1 == block_steps:
+                settle()
             seconds.append(time.perf_counter() - begun)
         cpu = time.process_time() - cpu
         dist.barrier()
@@ -69,6 +85,8 @@ def main():
     for _ in session.epochs(1_000_000):
         begun = None
         for step in session.steps(data):
+            if len(ours) + 1 == block_steps:
+                settle()
             now = time.perf_counter()
             if begun is not None:
                 ours.append(now - begun)
@@ -77,7 +95,8 @@ def main():
             if len(ours) == block_steps:
                 cpu = time.process_time() - cpu
                 ddp, ddp_cpu = competitor.block()
-                record = {"ours": ours, "ddp": ddp, "ours_cpu": [cpu / len(ours)], "ddp_cpu": [ddp_cpu / len(ddp)]}
+                record = {"ours": counted(ours), "ddp": counted(ddp)}
+                record |= {"ours_cpu": [cpu / len(ours)], "ddp_cpu": [ddp_cpu / len(ddp)]}
                 if session.rank == 0:
                     with (folder / "blocks.jsonl").open("a") as file:
                         file.write(json.dumps(record) + "\n")
@@ -85,6 +104,7 @@ def main():
             if blocks == block_count:
                 sys.exit(0)
             if not ours:
+                settle()
                 cpu = time.process_time()
             begun = time.perf_counter()
             for inputs, labels in step:

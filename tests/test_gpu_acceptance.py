@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_acceptance import changes, is_whole, shape_for
+from benchmarks.gpu_acceptance import changes, is_whole, shape_for, why
 from tests.test_architecture import ROOT
 
 
@@ -37,6 +37,18 @@ def test_the_gap_of_a_change_and_lost_steps_are_seen() -> None:
     assert not is_whole(steps[1:])
 
 
+def test_a_process_that_does_not_end_hides_no_reason() -> None:
+    try:
+        try:
+            raise AssertionError("not within 180 s: step 5")
+        finally:
+            raise subprocess.TimeoutExpired("forkserver", 20)
+    except subprocess.TimeoutExpired as error:
+        first, second = why(error).splitlines()
+    assert first == "AssertionError: not within 180 s: step 5"
+    assert second.startswith("TimeoutExpired: ")
+
+
 @pytest.mark.long
 def test_doctor_runs_it_and_it_writes_its_page(tmp_path: Path) -> None:
     command = [sys.executable, "manage.py", "doctor", "--gpu", "--minutes=1", "--folder", str(tmp_path)]
@@ -47,4 +59,5 @@ def test_doctor_runs_it_and_it_writes_its_page(tmp_path: Path) -> None:
     passed = {check["name"]: check["passed"] for check in checks}
     assert passed["bitwise"] is True
     assert passed["host waits"] is True
+    assert passed["step against DDP"] is True
     assert "says nothing of GPUs" in (tmp_path / "gpu.html").read_text()

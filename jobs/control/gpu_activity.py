@@ -146,9 +146,11 @@ def _is_busy(device: DeviceReading, idle_below_percent: float) -> bool | None:
 
 def _use(reading: Reading, device: DeviceReading) -> gpu_spans.Use | None:
     memory = None if device.memory_used_bytes is None else int(device.memory_used_bytes)
-    if reading.claim is None or (device.utilisation_percent is None and memory is None):
+    told = device.processes
+    if reading.claim is None or (device.utilisation_percent is None and memory is None and told is None):
         return None
-    return gpu_spans.Use(reading.claim, device.utilisation_percent, memory)
+    rates = () if told is None else (told.cores, told.read_rate, told.written_rate, told.received_rate, told.sent_rate)
+    return gpu_spans.Use(reading.claim, device.utilisation_percent, memory, gpu_spans.HostUse(*rates))
 
 
 def _columns(counted: Counted | None, span: gpu_spans.Span | None) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Utilization and memory of held GPUs over time, at a resolution that falls with age.
+"""Use of held GPUs over time, and of their hosts by the processes on them, at a resolution that falls with age.
 
 Readings are added to the open span of their GPU, in the row of the newest reading. A completed span is stored, and
 `merge_old` merges old spans into longer ones. A span never covers two claims, so its values belong to one training.
@@ -7,16 +7,30 @@ Readings are added to the open span of their GPU, in the row of the newest readi
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 
 from jobs.gpu_time import DAY, HOUR, MINUTE, cuts, moment, to_ms
 from jobs.models import GpuSpans
 
-__all__ = ["KEPT", "SPAN", "Span", "Use", "add", "from_json", "merge_old", "merged", "store", "store_all", "to_json"]
+__all__ = [
+    "KEPT",
+    "SPAN",
+    "HostUse",
+    "Span",
+    "Use",
+    "add",
+    "from_json",
+    "mean_use",
+    "merge_old",
+    "merged",
+    "store",
+    "store_all",
+    "to_json",
+]
 
 #: Milliseconds of a span as it is stored first.
 SPAN = 10_000
@@ -30,6 +44,16 @@ KEPT: tuple[tuple[int, int, int | None], ...] = (
 _BATCH = 6 * HOUR
 
 
+class HostUse(NamedTuple):
+    """Mean use of the host by the processes on a GPU: cores, and bytes per second. None: not known."""
+
+    cores: float | None = None
+    read_rate: float | None = None
+    written_rate: float | None = None
+    received_rate: float | None = None
+    sent_rate: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A GPU between two moments, in milliseconds since 1970, while one claim held it."""
@@ -41,6 +65,7 @@ class Span:
     busy_percent: float | None
     #: Most memory in use at a reading.
     memory_bytes: int | None
+    processes: HostUse = field(default_factory=HostUse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +75,7 @@ class Use:
     claim: int
     busy_percent: float | None
     memory_bytes: int | None
+    processes: HostUse = field(default_factory=HostUse)
 
 
 def add(span: Span | None, start: int, end: int, use: Use | None) -> tuple[Span | None, Sequence[Span]]:
@@ -61,7 +87,7 @@ def add(span: Span | None, start: int, end: int, use: Use | None) -> tuple[Span 
         return None, [span] if span else []
     finished = []
     for begins, ends in cuts(start, end, SPAN):
-        piece = Span(use.claim, begins, ends, use.busy_percent, use.memory_bytes)
+        piece = Span(use.claim, begins, ends, use.busy_percent, use.memory_bytes, use.processes)
         if span is not None and _belongs(span, piece, SPAN):
             span = _joined(span, piece)
             continue
@@ -95,16 +121,41 @@ def _joined(span: Span, piece: Span) -> Span:
         first, second = span.end - span.start, piece.end - piece.start
         busy = (busy * first + piece.busy_percent * second) / (first + second)
     known = [memory for memory in (span.memory_bytes, piece.memory_bytes) if memory is not None]
-    return replace(span, end=max(span.end, piece.end), busy_percent=busy, memory_bytes=max(known, default=None))
+    return replace(
+        span,
+        end=max(span.end, piece.end),
+        busy_percent=busy,
+        memory_bytes=max(known, default=None),
+        processes=mean_use([(one.processes, one.end - one.start) for one in (span, piece)]),
+    )
+
+
+def mean_use(parts: Sequence[tuple[HostUse, int]]) -> HostUse:
+    """Return the mean over parts of these lengths, of each figure over the parts that know it. Pure."""
+    return HostUse(*(_mean([(use[place], length) for use, length in parts]) for place in range(len(HostUse._fields))))
+
+
+def _mean(parts: Iterable[tuple[float | None, int]]) -> float | None:
+    known = [(value, length) for value, length in parts if value is not None]
+    whole = sum(length for _, length in known)
+    return sum(value * length for value, length in known) / whole if whole else None
 
 
 def to_json(span: Span) -> list[Any]:
     busy = None if span.busy_percent is None else round(span.busy_percent, 1)
-    return [span.claim, span.start, span.end, busy, span.memory_bytes]
+    # Most digits of a rate say nothing: cores have three behind the point, bytes none.
+    cores, *bytes_per_second = span.processes
+    told = [
+        None if cores is None else round(cores, 3),
+        *(None if rate is None else round(rate) for rate in bytes_per_second),
+    ]
+    return [span.claim, span.start, span.end, busy, span.memory_bytes, *([told] if told != [None] * len(told) else [])]
 
 
 def from_json(values: Sequence[Any]) -> Span:
-    return Span(*values)
+    """Return a stored span. One of an earlier release does not tell of processes."""
+    claim, start, end, busy, memory, *processes = values
+    return Span(claim, start, end, busy, memory, HostUse(*processes[0]) if processes else HostUse())
 
 
 # --- storage ---------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ __all__ = [
     "OUT_OF_MEMORY",
     "STALLED",
     "STUCK",
+    "ContextLost",
     "describe_end",
     "error_key",
     "error_of",
@@ -38,7 +39,8 @@ __all__ = [
 ]
 
 #: File in the rank's log folder: why its script ended: `{"kind", "message", "traceback", "step", "rank"}`, and where
-#: the batch adapts `"micro_batch": {"kind", "samples"}`: kind of GPU, samples that it computed at once.
+#: the batch adapts `"micro_batch": {"kind", "samples"}`: kind of GPU, samples that it computed at once; and where a
+#: GPU's memory did not suffice `"memory"`: sentences on what has filled it.
 ERROR_FILE = "error.json"
 #: File in the rank's log folder: the stacks at a crash.
 FATAL_FILE = "fatal"
@@ -105,6 +107,10 @@ _CGROUP = Path("/sys/fs/cgroup")
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?")
 
 
+class ContextLost(RuntimeError):
+    """A rank cannot use its GPU any more, because another one was killed."""
+
+
 def describe_end(
     member_id: str,
     slot: int,
@@ -158,9 +164,11 @@ def may_be_starved(error: Mapping[str, Any] | None) -> bool:
 
 
 def _is_hardware_error(error: Mapping[str, Any] | None) -> bool:
-    """Return whether the script failed because its GPU is faulty: it is no mistake of the script's, and another GPU may
-    be well."""
-    return error is not None and _HARDWARE.search(str(error.get("message", ""))) is not None
+    """Return whether the script failed because its GPU is faulty or another rank was killed: it is no mistake of the
+    script's, and another start may be well."""
+    if error is None:
+        return False
+    return error.get("kind") == ContextLost.__name__ or _HARDWARE.search(str(error.get("message", ""))) is not None
 
 
 def _starved(error: dict[str, Any]) -> dict[str, Any]:

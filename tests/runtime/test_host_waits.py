@@ -3,12 +3,15 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.runtime.lab import SCRIPTS
 from tests.runtime.off_cluster import run_off_cluster
 
 
-def test_a_step_reads_its_sums_and_nothing_else(tmp_path: Path) -> None:
-    run_off_cluster(SCRIPTS / "host_waits.py", tmp_path / "counts.json")
+@pytest.mark.parametrize("way", ["session", "prepared"])
+def test_a_step_reads_its_sums_and_nothing_else(tmp_path: Path, way: str) -> None:
+    run_off_cluster(SCRIPTS / "host_waits.py", tmp_path / "counts.json", "cpu", way)
     counts = json.loads((tmp_path / "counts.json").read_text())
     settled = counts[3:]
     assert len(settled) >= 5

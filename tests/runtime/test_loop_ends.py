@@ -1,7 +1,7 @@
 """A training ends after all of its epochs, whatever its script passes to the loop and does after it."""
 
+import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from tests.waiting import wait_until
 Make = Callable[..., Lab]
 EPOCHS, STEPS = 6, 4
 SLOW = ["--step-seconds", "0.3"]
+SNAPSHOT = "snapshot.pt"
 
 
 def epochs_of(lab: Lab) -> dict[str, list[str]]:
@@ -40,16 +41,19 @@ def assert_whole(*labs: Lab, epochs: int = EPOCHS) -> None:
     assert labs[-1].journal("finished")[-1]["epoch"] == epochs
 
 
-def make_snapshots(make_lab: Make, tmp_path: Path, *arguments: str, **launch: Any) -> Lab:
-    snapshot = str(tmp_path / "snapshot.pt")
-    return make_lab("loop_ends.py", arguments=["--snapshot", snapshot, *arguments], **launch)
+def make_snapshots(make_lab: Make, *arguments: str, after: Lab | None = None, **launch: Any) -> Lab:
+    """Make a training that keeps a snapshot of its own. after: the one whose snapshot it continues from."""
+    lab = make_lab("loop_ends.py", arguments=["--snapshot", SNAPSHOT, *arguments], **launch)
+    if after is not None:
+        shutil.copyfile(after.folder / SNAPSHOT, lab.folder / SNAPSHOT)
+    return lab
 
 
 # --- snapshots of a script's own ---
 
 
-def test_a_joiner_that_passes_only_the_last_epochs_works_in_that_of_the_others(make_lab: Make, tmp_path: Path) -> None:
-    lab = make_snapshots(make_lab, tmp_path, *SLOW)
+def test_a_joiner_that_passes_only_the_last_epochs_works_in_that_of_the_others(make_lab: Make) -> None:
+    lab = make_snapshots(make_lab, *SLOW)
     lab.size(1)
     lab.wait_for_steps(2 * STEPS + 1)
     lab.size(2)
@@ -64,24 +68,24 @@ def test_a_joiner_that_passes_only_the_last_epochs_works_in_that_of_the_others(m
         assert torch.allclose(weights(lab)[name], value, atol=1e-5), name
 
 
-def test_a_training_that_resumes_does_all_of_its_epochs(make_lab: Make, tmp_path: Path) -> None:
-    first = make_snapshots(make_lab, tmp_path, *SLOW)
+def test_a_training_that_resumes_does_all_of_its_epochs(make_lab: Make) -> None:
+    first = make_snapshots(make_lab, *SLOW)
     first.size(1)
     first.wait_for_steps(3 * STEPS + 1)
     halted(first)
-    second = make_snapshots(make_lab, tmp_path, checkpoints=newest(first))
+    second = make_snapshots(make_lab, after=first, checkpoints=newest(first))
     second.size(1)
     second.wait_for_the_end()
 
     assert_whole(first, second)
 
 
-def test_a_plain_range_that_is_shorter_on_resume_is_refused(make_lab: Make, tmp_path: Path) -> None:
-    first = make_snapshots(make_lab, tmp_path, "--by-range", *SLOW)
+def test_a_plain_range_that_is_shorter_on_resume_is_refused(make_lab: Make) -> None:
+    first = make_snapshots(make_lab, "--by-range", *SLOW)
     first.size(1)
     first.wait_for_steps(4 * STEPS + 1)
     halted(first)
-    second = make_snapshots(make_lab, tmp_path, "--by-range", checkpoints=newest(first))
+    second = make_snapshots(make_lab, "--by-range", after=first, checkpoints=newest(first))
     second.size(1)
     wait_until(second.exits, second.story)
 
@@ -91,10 +95,8 @@ def test_a_plain_range_that_is_shorter_on_resume_is_refused(make_lab: Make, tmp_
     assert not second.journal("finished")
 
 
-def test_a_joiner_of_a_plain_range_that_leaves_its_loop_early_stops_the_training(
-    make_lab: Make, tmp_path: Path
-) -> None:
-    lab = make_snapshots(make_lab, tmp_path, "--by-range", "--epochs", "12", *SLOW)
+def test_a_joiner_of_a_plain_range_that_leaves_its_loop_early_stops_the_training(make_lab: Make) -> None:
+    lab = make_snapshots(make_lab, "--by-range", "--epochs", "12", *SLOW)
     lab.size(1)
     lab.wait_for_steps(4 * STEPS + 1)
     lab.size(2)

@@ -66,6 +66,12 @@ def test_a_faulty_gpu_is_no_doing_of_the_script(tmp_path: Path, message: str, by
     assert describe_end("a.0.1", 0, 1, tmp_path).by_script is by_script
 
 
+def test_a_context_that_is_lost_by_a_death_is_no_doing_of_the_script(tmp_path: Path) -> None:
+    message = "this rank's GPU takes no more work since another rank was killed"
+    (tmp_path / "error.json").write_text(json.dumps({**ERROR, "kind": "ContextLost", "message": message}))
+    assert not describe_end("a.0.1", 0, 1, tmp_path).by_script
+
+
 @pytest.mark.parametrize("case", ENDS)
 def test_whose_doing_an_end_was(case: str, tmp_path: Path) -> None:
     exit_code, facts, by_script, kind = ENDS[case]

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidepool.protocol import DeviceReading
+from tidepool.protocol import DeviceReading, ProcessUse
 
-from jobs.control.gpu_spans import KEPT, SPAN, Span, Use, add, merge_old, merged, store
+from jobs.control.gpu_spans import KEPT, SPAN, HostUse, Span, Use, add, from_json, merge_old, merged, store, to_json
 from jobs.control.readings import HostReadings, claims_of, slots_of, store_readings
 from jobs.gpu_time import DAY, HOUR, MINUTE, to_ms
 from jobs.models import GpuActivity, GpuSpans, SlotClaim
@@ -54,6 +54,17 @@ def test_a_span_never_covers_two_trainings() -> None:
     assert add(second, 2_000, 3_000, None) == (None, [second])
 
 
+def test_spans_keep_the_mean_use_of_the_host_over_the_time_in_which_it_is_known() -> None:
+    span, _ = add(None, 0, 1_000, Use(1, 80.0, 10))
+    span, _ = add(span, 1_000, 2_000, Use(1, 80.0, 10, HostUse(1.0, 100.0)))
+    span, _ = add(span, 2_000, 4_000, Use(1, 80.0, 10, HostUse(4.0, 400.0, 5.0)))
+    assert span is not None
+    assert span.processes == HostUse(2.5, 250.0, pytest.approx(5.0))
+    assert to_json(span) == [1, 0, 4_000, 80.0, 10, [2.5, 250, 5, None, None]]
+    assert from_json(to_json(span)) == span
+    assert from_json([1, 0, 4_000, 80.0, 10]).processes == HostUse(), "a span of an earlier release"
+
+
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
@@ -94,6 +105,20 @@ def test_reports_become_a_row_for_each_host_and_span(slot: Slot, claim: SlotClai
     assert rows[0].spans == [[claim.pk, start, start + SPAN, 50.0, 1_000]]
     assert rows[1].spans == [[claim.pk, start + SPAN, start + 2 * SPAN, 100.0, 2_000]]
     assert GpuReading.objects.get().open_span == [claim.pk, start + 2 * SPAN, start + 21_000, 100.0, 2_100]
+
+
+def test_the_use_of_a_host_is_kept_of_a_gpu_that_tells_nothing_itself(slot: Slot, claim: SlotClaim) -> None:
+    for second in range(2):
+        processes = ProcessUse(1.5, 100.0 * second, None)
+        device = DeviceReading(0, "MIG 1g", False, None, None, None, processes=processes)
+        slots, claims = slots_of([slot.host]), claims_of([slot.host])
+        now = START + timedelta(seconds=second)
+        store_readings(
+            {slot.host_id: HostReadings(slots[slot.host_id], [device], claims[slot.host_id], now, repeats=False)}
+        )
+    start = to_ms(START)
+    told = [1.5, 100, None, None, None]
+    assert GpuReading.objects.get().open_span == [claim.pk, start, start + 1_000, None, None, told]
 
 
 def filled(host: Host, at: int, length: int, count: int) -> None:

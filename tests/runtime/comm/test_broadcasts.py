@@ -85,8 +85,10 @@ def give_gpus(communicator: type[HardNccl], monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(process_group, "_on_gpu", lambda tensors: True)
     monkeypatch.setattr(process_group, "backend_for", lambda names: "nccl")
 
-    def start(store: Store, rank: int, size: int, device: torch.device, seconds: float, make: object = None) -> Nccl:
-        return start_nccl(store, rank, size, device, seconds, communicator)
+    def start(
+        store: Store, rank: int, size: int, device: torch.device, seconds: float, make: object = None, **how: bool
+    ) -> Nccl:
+        return start_nccl(store, rank, size, device, seconds, communicator, **how)
 
     monkeypatch.setattr(process_group, "start_nccl", start)
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from tidepool.collective_calls import calls_differ, place_in_script
 from tidepool.refusal import Refusal
-from tidepool.torch.comm.gather import gather_bytes, meet_in
+from tidepool.torch.comm import gather
+from tidepool.torch.comm.gather import call_of, gather_bytes, meet_in
 from tidepool.torch.comm.process_group import CommunicationError, Group
 
 from tests.runtime.groups import groups, together
@@ -81,6 +82,20 @@ def test_the_place_is_the_innermost_line_of_the_script() -> None:
     torch.nn.Module.apply(Probe(), lambda _: found.append(place_in_script(sys._getframe(1))))
     assert found[0].startswith("tests/runtime/comm/test_collective_calls.py, line "), found
     assert place_in_script(None) == ""
+
+
+def test_the_frames_of_a_thread_that_runs_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python may return another object in place of a frame that has ended meanwhile."""
+    group = Group(1, 0, 2, entered=(1, "totals()"))
+    with group.waiting():
+        monkeypatch.setattr(sys, "_current_frames", lambda: {0: {}})
+        assert call_of(group, 0) is None
+        monkeypatch.setattr(sys, "_current_frames", lambda: {0: sys._getframe(2)})
+        monkeypatch.setattr(gather, "WAITS_LONG_SECONDS", -1.0)
+        call = call_of(group, 0)
+    assert call is not None
+    assert call.kind == "totals()"
+    assert call.place.startswith("tests/runtime/comm/test_collective_calls.py, line ")
 
 
 def test_each_call_is_named_once_with_all_of_its_ranks() -> None:

@@ -19,11 +19,11 @@ from tidepool.torch.comm.child import sum_options
 from tidepool.torch.comm.nccl import FEW_CHANNELS, Nccl, NcclError, most_channels, start_nccl
 from tidepool.torch.comm.process_group import Group
 from tidepool.torch.comm.shrinking import Parent, excluded_ranks, offer, shrunk
-from torch.distributed import HashStore
+from torch.distributed import HashStore, Store
 
 from tests.runtime.groups import together
 from tests.runtime.lab import Lab
-from tests.runtime.scripts.hard_nccl import ABORT_SECONDS, ROOM, SHRINK, HardNccl
+from tests.runtime.scripts.hard_nccl import ABORT_SECONDS, ROOM, SHRINK, STICKY, STICKY_ERROR, HardNccl
 from tests.runtime.test_failures import assert_nothing_lost
 from tests.runtime.test_live_resize import ARGUMENTS, reference
 from tests.waiting import wait_until
@@ -126,6 +126,24 @@ def test_a_communicator_on_a_nearly_full_gpu_has_few_channels(
     assert ("cached" in memory) == (free == 1.0), "torch keeps it where there is room"
 
 
+@pytest.mark.parametrize(("exchanges", "channels"), [(False, None), (True, FEW_CHANNELS)])
+def test_exchanges_of_eight_ranks_need_more_room(
+    exchanges: bool, channels: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[int | None] = []
+
+    def make_backend(store: Store, rank: int, size: int, channels: int | None) -> None:
+        chosen.append(channels)
+        raise RuntimeError("enough seen")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2e9, 80e9))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(communicators, "make_backend", make_backend)
+    with pytest.raises(NcclError, match="enough seen"):
+        start_nccl(HashStore(), 0, 8, torch.device("cuda", 0), 30.0, exchanges=exchanges)
+    assert chosen == [channels]
+
+
 def test_a_rank_that_hangs_in_a_launch_counts_as_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_group, "_on_gpu", lambda tensors: True)
     started, door = threading.Event(), threading.Event()
@@ -188,6 +206,37 @@ def test_a_training_over_it_is_resized_and_survives_deaths(
     assert_nothing_lost(lab, reference)
     assert ("hard NCCL: shrunk to 2 ranks" in texts(lab)) == shrinks
     assert "hard NCCL: broadcasts" in texts(lab)
+
+
+def test_survivors_that_lose_their_context_end_and_no_script_is_blamed(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab("hard_mlp.py", arguments=ARGUMENTS, sizes={"a": 3}, environment={STICKY: "1"})
+    lab.size(3)
+    lab.wait_for_size(3)
+    lab.wait_for_steps(2)
+    victim, *others = lab.member_ids()
+    lab.kill(victim)
+    wait_until(lambda: set(others) <= lab.exits().keys(), lab.story)
+    ends = [lab.exits()[one] for one in others]
+    assert [end["error"]["kind"] for end in ends] == ["ContextLost"] * 2
+    assert all(STICKY_ERROR in end["error"]["message"] for end in ends)
+    assert not any(end["by_script"] for end in ends)
+
+
+def test_a_communicator_in_a_child_keeps_such_errors_away(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
+) -> None:
+    lab = make_lab(
+        "hard_mlp.py", arguments=ARGUMENTS, sizes={"a": 3}, environment={STICKY: "1", NCCL_RECOVERY: "process"}
+    )
+    lab.size(3)
+    lab.wait_for_size(3)
+    lab.wait_for_steps(2)
+    victim, *others = lab.member_ids()
+    lab.kill(victim)
+    wait_until(lambda: victim not in lab.member_ids(), lab.story)
+    lab.wait_for_the_end()
+    assert lab.member_ids()[:2] == others
+    assert_nothing_lost(lab, reference)
 
 
 def texts(lab: Lab, member: str = "*") -> str:

@@ -1,7 +1,5 @@
 """Memory of a GPU, by figures that torch would give."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from tidepool.protocol import GpuMemory
@@ -16,7 +14,7 @@ def peaks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: found.pop(0))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 20 * GIB)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=24 * GIB))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 * GIB, 24 * GIB))
     return found
 
 
@@ -33,6 +31,6 @@ def test_the_peak_and_the_step_of_it(peaks: list[int]) -> None:
     for step, now in [(1, 0.0), (2, 0.5), (7, 2.0), (9, 4.5), (10, 5.0)]:
         memory.look(step, now)
         found.append(memory.newest)
-    first, second = GpuMemory(5 * GIB, 20 * GIB, 24 * GIB, 1), GpuMemory(9 * GIB, 20 * GIB, 24 * GIB, 9)
+    first, second = GpuMemory(5 * GIB, 20 * GIB, 23 * GIB, 1), GpuMemory(9 * GIB, 20 * GIB, 23 * GIB, 9)
     assert found == [first, first, first, second, second]
     assert peaks == [], "it is looked at every two seconds at most"

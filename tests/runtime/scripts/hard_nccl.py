@@ -8,6 +8,7 @@
 - Operations end later than they return, and a peer's death is never noticed: they wait for ever.
 - A shrink holds the mutex of its parent until all survivors have come, and does nothing for one that is aborted.
 - The memory for communicators is limited.
+- If so set, a peer's death leaves an error in the survivor's CUDA context: from then on, each call of NCCL fails.
 """
 
 import os
@@ -17,8 +18,10 @@ import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+import psutil
 import torch
 from tidepool.torch.comm import child_process, nccl, process_group
+from tidepool.torch.rank import lost_context
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store
 
 #: Name of a variable with the number of communicators that fit into the memory.
@@ -27,6 +30,9 @@ ROOM = "HARD_NCCL_ROOM"
 ABORT_SECONDS = "HARD_NCCL_ABORT_SECONDS"
 #: Name of a variable with what becomes of a shrink: "refuses", "hangs", or "none" where torch has no such thing.
 SHRINK = "HARD_NCCL_SHRINK"
+#: Name of a variable: 1 if the death of a peer leaves an error in the contexts of those that had mapped its memory.
+STICKY = "HARD_NCCL_STICKY"
+STICKY_ERROR = "CUDA error: an illegal memory access was encountered"
 _LOOK_SECONDS = 0.005
 
 
@@ -37,6 +43,28 @@ class _Memory:
 
 
 _memory = _Memory()
+#: The error in this process's context, if there is one.
+_context_errors: list[str] = []
+#: Pids of those whose memory this process has mapped.
+_peers: set[int] = set()
+
+
+def context_error(device: object = None) -> str:
+    if os.environ.get(STICKY) == "1" and any(map(_is_dead, _peers)):
+        _context_errors.append(STICKY_ERROR)
+    return "".join(_context_errors[:1])
+
+
+def use_context() -> None:
+    if _context_errors:
+        raise RuntimeError(_context_errors[0])
+
+
+def _is_dead(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 @dataclass
@@ -47,7 +75,11 @@ class HardWork:
     def is_completed(self) -> bool:
         if self.communicator.is_aborted or self.communicator.is_ended:
             return True
-        return self.work.is_completed() and self.work.is_success()
+        is_over = self.work.is_completed()
+        if is_over and not self.work.is_success():
+            context_error()
+        use_context()
+        return is_over and self.work.is_success()
 
     def exception(self) -> Exception | None:
         return RuntimeError("the communicator was aborted") if self.communicator.is_aborted else None
@@ -70,6 +102,7 @@ class HardNccl:
     _gloo: ProcessGroupGloo | None = None
 
     def eager_connect_single_device(self, device: torch.device) -> None:
+        use_context()
         with self.mutex:
             with _memory.lock:
                 if _memory.taken >= int(os.environ.get(ROOM, "1000000")):
@@ -90,6 +123,7 @@ class HardNccl:
         return os.environ.get(SHRINK) != "none"
 
     def shrink(self, excluded: list[int], flags: int = 0, options: object = None) -> "HardNccl":
+        use_context()
         limit = time.monotonic() + float(os.environ.get("TORCH_NCCL_NONBLOCKING_TIMEOUT", "1800"))
         with self.mutex:
             if self.is_aborted or flags != 1:
@@ -145,6 +179,7 @@ class HardNccl:
         return self._begin(lambda: self._gloo._allgather_base(*arguments))
 
     def _begin(self, start) -> HardWork:
+        use_context()
         self.calls += 1
         if self.calls == 1 and os.environ.get("NCCL_RUNTIME_CONNECT") != "0":
             self._meet("first", time.monotonic() + 1800.0)
@@ -152,21 +187,24 @@ class HardNccl:
 
     def _meet(self, place: str, deadline: float) -> None:
         """Wait for all ranks, as deaf to an abort as the real one."""
+        self.store.set(f"{place}-pid-{self.rank}", str(os.getpid()))
         self.store.add(f"{place}-arrived", 1)
         while self.store.add(f"{place}-arrived", 0) < self.size:
             if time.monotonic() > deadline:
                 raise RuntimeError("NCCL timeout in communicator initialization")
             time.sleep(_LOOK_SECONDS)
+        _peers.update(int(self.store.get(f"{place}-pid-{rank}")) for rank in range(self.size))
 
 
 def install() -> None:
     """Have the groups of this process's sessions sum all tensors by it."""
     real = nccl.start_nccl
 
-    def start(store, rank, size, device, timeout_seconds, make=None):
-        return real(store, rank, size, device, timeout_seconds, make or HardNccl)
+    def start(store, rank, size, device, timeout_seconds, make=None, **how):
+        return real(store, rank, size, device, timeout_seconds, make or HardNccl, **how)
 
     process_group.start_nccl = start
     child_process.FACTORY = f"{__name__}:HardNccl"
     process_group.backend_for = lambda names: "nccl"
     process_group._on_gpu = lambda tensors: True
+    lost_context.context_error = context_error

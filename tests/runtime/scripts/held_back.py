@@ -1,6 +1,7 @@
 """A training that its surroundings hold back: a slow disk or network, few cores, a tiny batch, reads of a busy device.
 
-Each rank writes the seconds that it took up to each step for reading samples, computing, updating and reading numbers.
+Each rank writes the seconds that it took up to each step for reading samples, computing, summing gradients, updating
+and reading numbers.
 """
 
 import argparse
@@ -29,7 +30,7 @@ parser.add_argument("--read-every", type=int, default=1, help="steps after which
 parser.add_argument("--train-steps", type=int, default=40)
 parser.add_argument("--train-seconds", type=float, default=8.0)
 options = parser.parse_args()
-spent = dict.fromkeys(("reading", "computing", "updating", "asking"), 0.0)
+spent = dict.fromkeys(("reading", "computing", "summing", "updating", "asking"), 0.0)
 #: The same after each step.
 sums = []
 
@@ -70,7 +71,11 @@ class OnDevice(torch.Tensor):
 
 
 class Descent(torch.optim.Adam):
+    #: Time at which the newest gradients were computed.
+    computed_at = 0.0
+
     def step(self, closure=None):
+        spent["summing"] += time.monotonic() - self.computed_at
         with counted("updating"):
             return super().step(closure)
 
@@ -100,7 +105,8 @@ def fixed_seconds():
 
 
 base, per_sample = fixed_seconds()
-session = Session(model, Descent(model.parameters(), lr=0.01), effective_batch_size=options.batch)
+descent = Descent(model.parameters(), lr=0.01)
+session = Session(model, descent, effective_batch_size=options.batch)
 
 
 def train(step):
@@ -115,6 +121,7 @@ def train(step):
         answer.ready_at = began + options.late
         with counted("asking"):
             answer.item()
+    descent.computed_at = time.monotonic()
 
 
 begun_at = time.monotonic()

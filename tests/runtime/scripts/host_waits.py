@@ -1,7 +1,9 @@
-"""Counts what would have the host wait for a GPU in each step of a session: numbers that are read, and numbers of
+"""Counts what would have the host wait for a GPU in each step of a training: numbers that are read, and numbers of
 Python's that are made tensors, which a GPU gets by a copy from pageable memory.
 
-    host_waits.py FILE [DEVICE]
+    host_waits.py FILE [DEVICE] [WAY]
+
+WAY: `session`, the default, or `prepared`, a loop of the script's own.
 
 On a GPU it also counts what CUDA itself says to have waited for.
 """
@@ -13,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 import torch
-from tidepool.torch import Session
+from tidepool.torch import Session, prepare
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -57,13 +59,33 @@ if device.type == "cuda":
     torch.cuda.set_sync_debug_mode("warn")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 data = torch.utils.data.TensorDataset(torch.randn(640, 8), torch.randint(0, 2, (640,)))
-session = Session(model, optimizer, effective_batch_size=64)
 counts = []
-with counting:
-    for _ in session.epochs(1):
-        for step in session.steps(data):
-            for inputs, labels in step:
-                step.backward(nn.functional.cross_entropy(model(inputs), labels))
-            counts.append(dict(counting.found))
-            counting.found.clear()
+
+
+def note():
+    counts.append(dict(counting.found))
+    counting.found.clear()
+
+
+def by_session():
+    session = Session(model, optimizer, effective_batch_size=64)
+    with counting:
+        for _ in session.epochs(1):
+            for step in session.steps(data):
+                for inputs, labels in step:
+                    step.backward(nn.functional.cross_entropy(model(inputs), labels))
+                note()
+
+
+def by_own_loop():
+    loader, own, its = prepare(torch.utils.data.DataLoader(data, 64, shuffle=True), model, optimizer)
+    with counting:
+        for inputs, labels in loader:
+            its.zero_grad()
+            nn.functional.cross_entropy(own(inputs.to(device)), labels.to(device)).backward()
+            its.step()
+            note()
+
+
+by_own_loop() if sys.argv[3:] == ["prepared"] else by_session()
 Path(sys.argv[1]).write_text(json.dumps(counts))

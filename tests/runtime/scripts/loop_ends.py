@@ -15,7 +15,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=6)
 parser.add_argument("--by-range", action="store_true", help="the loop over epochs is a plain range")
 parser.add_argument("--second-loop", type=int, default=0, help="epochs of a loop that follows")
-parser.add_argument("--snapshot", default="", help="continue from this file in the folder of data")
+parser.add_argument("--snapshot", default="", help="continue from this file of the results")
 parser.add_argument("--writer", action="store_true", help="the first process opens a file before the loop")
 parser.add_argument(
     "--leave", default="", help="leave the loop after this epoch, in ranks whose name begins so: 2@a.1."
@@ -32,7 +32,7 @@ torch.manual_seed(3)
 model = nn.Linear(8, 3)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 loader = DataLoader(TensorDataset(inputs, inputs[:, :3].argmax(1)), batch_size=24, shuffle=True)
-snapshot, start = data / options.snapshot, 0
+snapshot, start = results / options.snapshot, 0
 if options.snapshot and snapshot.exists():
     saved = torch.load(snapshot, weights_only=True)
     model.load_state_dict(saved["model"])

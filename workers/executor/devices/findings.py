@@ -6,7 +6,9 @@ from typing import Literal
 
 from tidepool.device_report import DeviceReport
 
+from workers.executor.devices.health import is_hardware
 from workers.executor.devices.inventory import Board, Inventory
+from workers.executor.devices.kernel_log import XidError
 
 __all__ = ["Finding", "HostState", "findings", "gpu_problem", "software_words"]
 
@@ -38,6 +40,8 @@ class HostState:
     torch: DeviceReport
     #: Number of virtual slots that the host is to offer; None: its real GPUs.
     virtual_slots: int | None = None
+    #: Errors of GPUs in the kernel's log, the oldest first; None: it may not be read.
+    xids: tuple[XidError, ...] | None = ()
     shm_bytes: int | None = None
     #: Memory that a process may lock; None: no limit.
     memlock_bytes: int | None = None
@@ -94,6 +98,7 @@ def _gpus(host: HostState) -> Iterator[Finding]:
         return
     for board in inventory.boards:
         yield from _board(board, [one for one in inventory.devices if one.board == board.number] != [])
+    yield from _past_errors(host)
     models = sorted({board.model for board in inventory.boards if not board.error})
     if len(models) > 1:
         yield Finding(
@@ -154,6 +159,37 @@ def _board(board: Board, is_usable: bool) -> Iterator[Finding]:
             f"{name} has had {board.uncorrected_errors} memory errors that could not be corrected.",
             _RESET,
         )
+
+
+def _past_errors(host: HostState) -> Iterator[Finding]:
+    """Say which Xid errors each GPU has had since the machine was started."""
+    if host.xids is None:
+        yield Finding(
+            "ok",
+            "GPUs",
+            "Earlier errors of the GPUs (Xid) are not known: the kernel's log may not be read.",
+            "Run this as root to see them.",
+        )
+        return
+    for address in dict.fromkeys(each.address for each in host.xids):
+        numbers = [each.number for each in host.xids if each.address == address]
+        faults = sorted({number for number in numbers if is_hardware(number)})
+        name = next(
+            (f"GPU {board.number} ({board.model})" for board in host.inventory.boards if _is_at(board, address)),
+            f"A GPU at {address}",
+        )
+        since = "since the machine was started"
+        if faults:
+            told = ", ".join(f"{numbers.count(number)} of Xid {number}" for number in faults)
+            yield Finding("warning", "GPUs", f"{name} has had errors of its hardware {since}: {told}.", _RESET)
+        else:
+            told = ", ".join(map(str, sorted(set(numbers))))
+            yield Finding("ok", "GPUs", f"{name} has had Xid {told} {since}, which scripts cause.")
+
+
+def _is_at(board: Board, address: str) -> bool:
+    """Return whether a board has that address, which the kernel's log gives without the last part."""
+    return bool(board.address) and board.address.partition(".")[0] == address.partition(".")[0]
 
 
 _RESET = "Drain the host and restart it, or reset the GPU with nvidia-smi --gpu-reset."

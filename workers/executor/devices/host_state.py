@@ -8,6 +8,7 @@ from pathlib import Path
 
 from workers.executor.devices.findings import HostState
 from workers.executor.devices.inventory import read_inventory
+from workers.executor.devices.kernel_log import read_xids
 from workers.executor.devices.self_test import self_test
 
 __all__ = ["read_host_state"]
@@ -24,6 +25,7 @@ def read_host_state(environment: Mapping[str, str], home: Path, virtual_slots: i
         inventory=read_inventory(),
         torch=self_test(environment),
         virtual_slots=virtual_slots,
+        xids=read_xids(),
         shm_bytes=shutil.disk_usage(_SHM).total if _SHM.is_dir() else None,
         memlock_bytes=None if limit == resource.RLIM_INFINITY else limit,
         infiniband=_names(_INFINIBAND),

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import pynvml
 
-__all__ = ["Board", "Device", "Inventory", "or_none", "read_inventory"]
+__all__ = ["Board", "Device", "Inventory", "address_of", "or_none", "read_inventory"]
 
 T = TypeVar("T")
 
@@ -36,6 +36,8 @@ class Board:
     number: int
     uuid: str | None
     model: str
+    #: Address as PCI has it, such as 0000:3b:00.0; "": unknown.
+    address: str = ""
     #: Why the driver cannot use it; "": it can.
     error: str = ""
     #: Whether the board is divided, and so is no device itself.
@@ -106,6 +108,7 @@ def _board(number: int) -> tuple[Board, list[Device]]:
         number=number,
         uuid=uuid,
         model=model,
+        address=address_of(handle),
         is_divided=is_divided,
         compute_mode=None if compute_mode is None else _COMPUTE_MODES.get(compute_mode),
         uncorrected_errors=or_none(
@@ -135,6 +138,16 @@ def _instances(handle: Any, board: int) -> list[Device]:
             name = or_none(pynvml.nvmlDeviceGetName, instance) or "unknown MIG instance"
             found.append(_device(instance, uuid, name, board))
     return found
+
+
+def address_of(handle: Any) -> str:
+    """Return a board's address as PCI and the kernel have it, such as 0000:3b:00.0; "": the driver does not tell."""
+    place = or_none(pynvml.nvmlDeviceGetPciInfo, handle)
+    if place is None:
+        return ""
+    written: str | bytes = place.busId  # with eight digits of the domain, in capitals
+    domain, _, rest = (written.decode() if isinstance(written, bytes) else written).lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
 
 
 def or_none(ask: Callable[..., T], *arguments: Any) -> T | None:

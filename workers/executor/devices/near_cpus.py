@@ -6,7 +6,7 @@ from typing import Final
 
 import pynvml
 
-from workers.executor.devices.inventory import or_none
+from workers.executor.devices.inventory import address_of, or_none
 
 __all__ = ["near_cpus"]
 
@@ -19,13 +19,11 @@ def near_cpus(uuids: Iterable[str], devices: Path = _DEVICES) -> tuple[str, ...]
     devices: the kernel's folder of devices.
     """
     addresses = _addresses([*uuids])
-    return tuple("" if address is None else _near(address, devices) for address in addresses)
+    return tuple(_near(devices / address) if address else "" for address in addresses)
 
 
-def _near(address: str, devices: Path) -> str:
-    """Return the list of CPUs near a device. address: of PCI, as NVML writes it."""
-    domain, _, place = address.lower().partition(":")
-    folder = devices / f"{domain[-4:]}:{place}"
+def _near(folder: Path) -> str:
+    """Return the list of CPUs near a device, from the kernel's folder of it."""
     try:
         node, cpus = ((folder / name).read_text().strip() for name in ("numa_node", "local_cpulist"))
     except OSError:
@@ -33,9 +31,9 @@ def _near(address: str, devices: Path) -> str:
     return "" if node.startswith("-") else cpus
 
 
-def _addresses(uuids: Sequence[str]) -> list[str | None]:
-    """Return the address of each GPU, or of the board of an instance of one; None: the driver does not tell."""
-    unknown: list[str | None] = [None] * len(uuids)
+def _addresses(uuids: Sequence[str]) -> list[str]:
+    """Return the address of each GPU, or of the board of an instance of one; "": the driver does not tell."""
+    unknown = [""] * len(uuids)
     if not uuids:
         return unknown
     try:
@@ -48,13 +46,8 @@ def _addresses(uuids: Sequence[str]) -> list[str | None]:
         or_none(pynvml.nvmlShutdown)
 
 
-def _address(uuid: str) -> str | None:
+def _address(uuid: str) -> str:
     handle = or_none(pynvml.nvmlDeviceGetHandleByUUID, uuid)
     if handle is None:
-        return None
-    board = or_none(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
-    place = or_none(pynvml.nvmlDeviceGetPciInfo, board or handle)
-    if place is None:
-        return None
-    address: str | bytes = place.busId
-    return address.decode() if isinstance(address, bytes) else address
+        return ""
+    return address_of(or_none(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle) or handle)

@@ -193,7 +193,8 @@ class Adaptation:
         if self._next is not None:
             worth, factors = self._worth(self._next)
             choice = [float(self._next.batch), float(self._next.accumulation), worth, *factors]
-            control[_NEXT : _NEXT + len(choice)] = torch.tensor(choice)
+            for place, value in enumerate(choice, _NEXT):
+                control[place] = value
             control[_PINNED] = float(self._chooser.is_pinned)
 
     def measure(self, control: list[float], reducer: Reducer, samples: int) -> None:
@@ -327,7 +328,7 @@ class _Meter:
     def write(self, control: torch.Tensor) -> None:
         if not self._sums or not self._read:
             return
-        control[_INVERSE:_SQUARES] = torch.tensor([1 / self._read, 1.0])
+        control[_INVERSE], control[_PARTS] = 1 / self._read, 1.0
         squares = torch.stack([one.to(control.device) for one in self._sums]).sum(0)
         inverse = self._samples / self._read if self._factor is None else 1 / self._factor
         control[_SQUARES : _SQUARES + len(squares)] = squares * inverse**2

@@ -44,11 +44,15 @@ def meet_in(group: Group, kind: str, own: int = 0) -> list[int]:
 
 
 def call_of(group: Group, thread: int) -> CollectiveCall | None:
-    """Return the collective in which a thread has waited for some time; None: it has not. For another thread to ask."""
+    """Return the collective in which a thread has waited for some time; None: it has not. For another thread to ask.
+
+    The frames of a thread that runs may be gone while they are looked at, which Python does not always survive.
+    """
     entered, since = group.entered, group.waiting_since
+    if since is None or time.monotonic() - since <= WAITS_LONG_SECONDS or not entered[0]:
+        return None
     place = place_in_script(sys._current_frames().get(thread))
-    is_long = since is not None and time.monotonic() - since > WAITS_LONG_SECONDS
-    return CollectiveCall(*entered, place) if is_long and entered[0] and group.entered is entered else None
+    return CollectiveCall(*entered, place) if group.entered is entered else None
 
 
 def _header(group: Group, *own: int) -> list[list[int]]:

@@ -58,6 +58,8 @@ _HEIR_SECONDS = 10.0
 _SHRINK_ABORT = 1
 #: Memory of a communicator, outside of torch's allocator.
 COMMUNICATOR_BYTES = 700_000_000
+#: Memory that the first exchange of pieces adds for each peer (NCCL's issue 1685: 3.3 GB among eight ranks).
+EXCHANGE_BYTES = 470_000_000
 #: Channels of a communicator on a GPU that has no such room: slower sums, and less memory.
 FEW_CHANNELS = 2
 #: Connects that never ended, each with its thread and memory, after which a rank ends.
@@ -222,14 +224,18 @@ def start_nccl(
     device: torch.device,
     timeout_seconds: float,
     make: Callable[[Store, int, int], Any] | None = None,
+    *,
+    exchanges: bool = False,
 ) -> Nccl:
     """Connect to the other ranks, without a collective, which would hold up those that still train.
 
-    `make` builds the backend. Raises NcclError when the others do not come in time.
+    `make` builds the backend. exchanges: the ranks will send pieces to each other. Raises NcclError when the others do
+    not come in time.
     """
     prepare_nccl(timeout_seconds)
     try:
-        channels = most_channels(device) if make is None else None
+        room = COMMUNICATOR_BYTES + EXCHANGE_BYTES * (size - 1) * exchanges
+        channels = most_channels(device, room) if make is None else None
         backend = make(store, rank, size) if make else make_backend(store, rank, size, channels)
         nccl = Nccl(backend, shrinks=nccl_recovery() == "shrink" and getattr(backend, "supports_shrinking", False))
     except RuntimeError as error:
@@ -267,14 +273,14 @@ class _Connect:
         self.over.set()
 
 
-def most_channels(device: torch.device) -> int | None:
+def most_channels(device: torch.device, room: int = COMMUNICATOR_BYTES) -> int | None:
     """Return how many channels a communicator may have, since each takes memory; None: as many as NCCL chooses.
 
-    Where a communicator would find too little, memory that torch keeps for later is given back first.
+    room: bytes that it takes with all of them. Where there are fewer, memory that torch keeps for later is given back.
     """
-    if _free_bytes(device) < COMMUNICATOR_BYTES:
+    if _free_bytes(device) < room:
         torch.cuda.empty_cache()
-    if _free_bytes(device) >= COMMUNICATOR_BYTES:
+    if _free_bytes(device) >= room:
         return None
     print(f"tidepool: the GPU is nearly full: NCCL gets {FEW_CHANNELS} channels", file=sys.stderr)  # noqa: T201
     return FEW_CHANNELS

@@ -127,6 +127,8 @@ class Group:
     announcement: str = ""
     #: Names of the members, by rank; empty off the cluster.
     members: tuple[str, ...] = ()
+    #: Whether its ranks send pieces of gradients to each other, as in exactness bitwise.
+    exchanges: bool = False
     #: Not set while the state is broadcast: sums of tensors on GPUs come after it on all ranks.
     sums_may_begin: threading.Event = field(default_factory=_set)
 
@@ -393,6 +395,7 @@ def make_group(
     announcement: str = "",
     members: Sequence[str] = (),
     previous: Group | None = None,
+    exchanges: bool = False,
 ) -> Group:
     """Connect to the other members of a generation. Raises CommunicationError when they do not come in time.
 
@@ -401,7 +404,7 @@ def make_group(
     this member tells all others; one at most tells something. members: their names, by rank. previous: the group that
     was broken off by a death; nothing writes into the tensors of its operations any more when this returns.
     """
-    group = Group(generation, rank, size, _secret=secret, members=tuple(members))
+    group = Group(generation, rank, size, _secret=secret, members=tuple(members), exchanges=exchanges)
     if size == 1:
         _end_operations(previous)
         return group
@@ -441,7 +444,9 @@ def _connect(
         if group._nccl is None:
             _end_operations(previous)
             make = maker(place, timeout_seconds) if nccl_recovery() == "process" else None
-            group._nccl = start_nccl(PrefixStore("nccl", store), rank, size, device, timeout_seconds, make)
+            group._nccl = start_nccl(
+                PrefixStore("nccl", store), rank, size, device, timeout_seconds, make, exchanges=group.exchanges
+            )
     doors.gloo.close()
     group._listener = doors.state
     group._gloo_places = frozenset((member.address, member.gloo) for member in group._places)

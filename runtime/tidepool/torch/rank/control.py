@@ -303,6 +303,7 @@ class Control(RankConnection):
             announcement=self.announcement if tells else "",
             members=[member.member_id for member in plan.members],
             previous=previous,
+            exchanges=self._context.launch.exactness == "bitwise",
         )
 
     def _abandon(self, generation: int) -> None:

@@ -29,7 +29,8 @@ class DeviceMemory:
             return
         self._looked_at = now
         peak, reserved = torch.cuda.max_memory_allocated(self._device), torch.cuda.memory_reserved(self._device)
-        limit = int(torch.cuda.get_device_properties(self._device).total_memory)
+        free, _ = torch.cuda.mem_get_info(self._device)
         before = self.newest
         seen_at = before.peak_step if before is not None and before.peak_bytes == peak else step
-        self.newest = GpuMemory(peak, reserved, limit, seen_at)
+        # CUDA itself and other processes of the GPU have the rest.
+        self.newest = GpuMemory(peak, reserved, reserved + free, seen_at)

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from tidepool.torch.rank.gpu_shortages import record_shortages
 from tidepool.torch.rank.gpu_times import GpuTimes
 from tidepool.torch.rank.step_clock import StepClock, TimePart
 
@@ -28,6 +29,7 @@ def watch_plain_loop(is_over: Callable[[], bool]) -> StepClock:
 
     is_over: nobody wants to know any more, as once a session speaks for the process.
     """
+    record_shortages()
     loop = _PlainLoop(StepClock(), is_over)
     iterator: Any = _BaseDataLoaderIter
     iterator.__next__ = loop.reading_data(iterator.__next__)

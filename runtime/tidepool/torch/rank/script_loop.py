@@ -409,8 +409,8 @@ class ScriptLoop:
         training_loop = self.training_loop
         data = self._sums, self.order_digest(), self.further_loaders.places()
         where = place_digest(training_loop.position, training_loop.optimizers, data) % _WHERES
-        training_loop.reducer.control[_WHERE : _WHERE + 2] = torch.tensor([1.0, float(where)])
-        operation = training_loop.position.operation
+        block, operation = training_loop.reducer.control, training_loop.position.operation
+        block[_WHERE], block[_WHERE + 1] = 1.0, float(where)
         self.totals.give(step)
         control = training_loop.reduce(step)
         if control is None:

@@ -15,6 +15,7 @@ from enum import IntEnum
 
 import torch
 
+from tidepool.core_ceiling import CoreCeiling
 from tidepool.protocol import SPENT_PARTS, RankSigns, SpentTime
 from tidepool.rank_cpus import bound_words
 from tidepool.torch.adaptive.profiler import Stopwatch
@@ -68,7 +69,7 @@ class StepClock:
         self._gpu_seconds: float | None = None
         self._reducer: Reducer | None = None
         self._reads, self._memory = HostReads(), DeviceMemory(None)
-        self._cpus = bound_words()
+        self._cpus, self._ceiling = bound_words(), CoreCeiling()
 
     def watch(self, device: torch.device) -> None:
         """Watch the device: reads of its tensors by this thread, and its memory."""
@@ -175,6 +176,8 @@ class StepClock:
 
     def _signs(self) -> RankSigns:
         reads, read_seconds, place = self._reads.most()
+        core_limit = self._ceiling.cores
+        periods, used_up = self._ceiling.used_up() if core_limit is not None else (0, 0)
         return RankSigns(
             data_cpu_seconds=None if self.workers else round(self._data_cpu, 6),
             reads=reads,
@@ -184,6 +187,9 @@ class StepClock:
             sum_bytes=self._reducer.bytes if self._reducer is not None else 0,
             gpu_memory=self._memory.newest,
             cpus=self._cpus,
+            core_limit=core_limit,
+            core_periods=periods,
+            core_periods_used_up=used_up,
         )
 
     def _taken_waits(self) -> list[tuple[int, float]]:

@@ -15,12 +15,16 @@ from tidepool.faults import fault
 from tidepool.gang import leave_gang
 from tidepool.procfs import end_at_once, set_title
 from tidepool.protocol import GenerationPlan, MemberMessage
-from tidepool.rank_process import RankReleased, could_train, note_rank, note_step
+from tidepool.rank_exits import ContextLost
+from tidepool.rank_process import RankReleased, at_error, could_train, note_rank, note_step
 from tidepool.torch.comm.process_group import CommunicationError, Group
 from tidepool.torch.comm.routes import MOST_ROUTES
 from tidepool.torch.comm.shared_transfer import announced, receive_shares, send_share
 from tidepool.torch.comm.state_transfer import HandOver, catch_up, receive_state, send_state
+from tidepool.torch.rank import lost_context
 from tidepool.torch.rank.control import Control, PreparedGeneration
+from tidepool.torch.rank.gpu_shortages import record_shortages
+from tidepool.torch.rank.held_gpu import check_held_gpu
 from tidepool.torch.rank.step_clock import StepClock, TimePart
 from tidepool.torch.state.training_state import TrainingState
 
@@ -45,8 +49,10 @@ class Transitions:
         self.launch = context.launch if context else None
         self._context = context
         leave_gang()  # a single process's session speaks for itself from now on
-        device = next(state.model.parameters()).device
-        self._control = Control(context, state.position, device, clock) if context else None
+        self._device = next(state.model.parameters()).device
+        self._control = Control(context, state.position, self._device, clock) if context else None
+        if context:
+            at_error(self.explained)
         self._group: Group | None = None
         self._fixed = fixed
         #: Number of hosts with members of the group.
@@ -148,10 +154,13 @@ class Transitions:
             self._group = self._fixed or Group(1, 0, 1)
             self._begin_alike(self._group)
             return
+        assert self._context is not None
+        check_held_gpu(self._device, self._context.host)
         self.state.pack()  # raises now, not at the first switch, for what cannot be carried to another process
         could_train()
         self._control.send(MemberMessage("ready"))
-        self.clock.watch(next(self.state.model.parameters()).device)
+        record_shortages()
+        self.clock.watch(self._device)
         while self._group is None:
             prepared = self._next_invitation(self._control)
             try:
@@ -327,6 +336,8 @@ class Transitions:
             plan = self._wait_for_plan(self._control, tried)
             tried = plan.generation
             old.break_off()
+            if (lost := lost_context.lost_by_a_death(self._device)) is not None:
+                raise lost
             try:
                 group = self._control.build(plan)
             except CommunicationError:
@@ -341,6 +352,14 @@ class Transitions:
             self._activate(group, plan)
             self._report_switched((time.monotonic() - begun) * 1000.0)
             return behind
+
+    def explained(self, error: BaseException) -> ContextLost | None:
+        """Return what to report in place of an error of the script that comes of another rank's death."""
+        lost = None if isinstance(error, ContextLost) else lost_context.lost_by_a_death(self._device)
+        if lost is None or self._control is None:
+            return None
+        # The error may be known here before the coordinator has told of the death.
+        return lost if self._control.wait_until(lambda: self.recovery_is_due, ASK_SECONDS) else None
 
     def _wait_for_plan(self, control: Control, known: int) -> GenerationPlan:
         """Return the coordinator's plan for a generation after `known`; end this rank if it is not needed any more."""

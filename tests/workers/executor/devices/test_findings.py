@@ -13,6 +13,7 @@ from tidepool.device_report import CheckedDevice, DeviceReport
 from tests.workers.executor.devices.fake_driver import FakeDriver
 from workers.executor.devices.findings import HostState, findings, gpu_problem, software_words
 from workers.executor.devices.inventory import Board, Device, Inventory
+from workers.executor.devices.kernel_log import XidError, read_xids, xids_in
 from workers.executor.devices.self_test import self_test
 from workers.executor.devices.slot_devices import assigned
 
@@ -94,6 +95,28 @@ def test_what_keeps_trainings_from_gpus_is_said_with_a_remedy(
 def test_drawbacks_are_warnings(host: HostState, words: str) -> None:
     assert words in said(host, "warning")
     assert said(host, "missing") == ""
+
+
+def test_errors_in_the_kernels_log_are_told_by_gpu() -> None:
+    board = replace(BOARD, address="0000:3b:00.0")
+    log = (*[XidError("0000:3b:00", number, 5.0) for number in (79, 31, 79)], XidError("0000:af:00", 13, 6.0))
+    host = replace(HOST, inventory=replace(SOUND, boards=(board,)), xids=log)
+    assert "GPU 0 (NVIDIA H200) has had errors of its hardware" in said(host, "warning")
+    assert "2 of Xid 79" in said(host, "warning")
+    assert "A GPU at 0000:af:00 has had Xid 13 since the machine was started, which scripts cause." in said(host, "ok")
+    assert "may not be read" in said(replace(host, xids=None), "ok")
+
+
+def test_xids_are_read_from_the_kernels_log(tmp_path: Path) -> None:
+    log = (
+        "6,1185,18764561,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module\n",
+        "3,1186,95000000,-;NVRM: Xid (PCI:0000:3B:00): 79, pid=4242, name=python, GPU has fallen off the bus.\n",
+        "4,1187,95000001,-;NVRM: Xid (PCI:0000:3B:00): 43, pid=4242, Ch 00000008\n",
+    )
+    assert xids_in(log) == (XidError("0000:3b:00", 79, 95.0), XidError("0000:3b:00", 43, 95.000001))
+    assert read_xids(tmp_path / "kmsg") is None
+    (tmp_path / "kmsg").write_text(log[1])
+    assert read_xids(tmp_path / "kmsg") == (XidError("0000:3b:00", 79, 95.0),)
 
 
 def test_virtual_slots_need_no_driver() -> None:

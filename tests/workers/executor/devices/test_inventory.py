@@ -68,12 +68,21 @@ def uuids(told: dict[str, Any]) -> list[str]:
 
 
 def test_boards_and_versions_are_read(driver: FakeDriver) -> None:
-    driver.set(count=2, driver="550.54.14", cuda=12040, gpu1_errors=3, gpu1_mode=2, gpu0_remap_failed=1)
+    driver.set(
+        count=2,
+        driver="550.54.14",
+        cuda=12040,
+        gpu1_errors=3,
+        gpu1_mode=2,
+        gpu0_remap_failed=1,
+        gpu0_pci="00000000:3B:00.0",
+    )
     found = inventory(driver)
     assert (found["error"], found["driver"], found["cuda"]) == ("", "550.54.14", [12, 4])
     assert [device["uuid"] for device in found["devices"]] == ["GPU-0", "GPU-1"]
     first, second = found["boards"]
     assert (first["remap_failed"], first["compute_mode"]) == (True, "default")
+    assert (first["address"], second["address"]) == ("0000:3b:00.0", "")
     assert (second["uncorrected_errors"], second["compute_mode"]) == (3, "prohibited")
 
 
