@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from tidepool.confine.devices import give, shared
@@ -128,7 +129,7 @@ def _wall(folder: Path, level: str) -> Wall | None:
 def _seal(groups: ControlGroups, pid: int, guardian: int) -> None:
     """Do what an executor does with the guardian of a sealed job."""
     groups.hold("7.1", pid, 2, devices=shared())
-    give(guardian, {})
+    give(guardian, {}, partial(groups.holds, "7.1"))
 
 
 # --- trainings ---

@@ -2,10 +2,13 @@
 
 import re
 import unicodedata
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from django.db.models import Model, QuerySet
 from django.utils.translation import ngettext
+from tidepool.terminal_text import COMMANDS
 
 from core.errors import field_error
 
@@ -14,9 +17,10 @@ __all__ = [
     "MAX_NAME_LENGTH",
     "by_reference",
     "checked_name",
+    "is_readable_json",
     "is_storable",
-    "is_storable_json",
     "plural",
+    "readable_text",
     "shown_text",
     "storable",
     "whole",
@@ -27,6 +31,12 @@ MAX_NAME_LENGTH = 255
 LARGEST_ID = 2**63 - 1
 #: Characters that cannot be stored: PostgreSQL has no NUL, and UTF-8 no lone surrogate.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+#: Characters that make terminals do something or change the order of a text, and those that cannot be stored.
+_CONTROLS = re.compile(f"[{COMMANDS}\ud800-\udfff]")
+#: Escapes in JSON that may stand for one of these.
+_ESCAPED = re.compile(r"\\[bfru]")
+#: Escape sequences of terminals: colours, titles, links, the clipboard.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\)?)|\r(?=\n)")
 #: Unicode categories that names must not contain: control, format (invisible), surrogate, separators of lines.
 _REFUSED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _MOST_SHOWN = 100
@@ -67,19 +77,39 @@ def is_storable(text: str) -> bool:
     return not _UNSTORABLE.search(text)
 
 
-def is_storable_json(text: str) -> bool:
-    """Return whether every string in the JSON can be stored. False also for other escaped characters."""
-    return "\\u" not in text and is_storable(text)
+def is_readable_json(text: str) -> bool:
+    """Return whether `readable_text` changes no string in the JSON. False also for other escaped characters."""
+    return not _ESCAPED.search(text) and not _CONTROLS.search(text)
 
 
 def storable(value: Any) -> Any:
     """Return the JSON value with a replacement character for each character that cannot be stored."""
+    return _changed(value, partial(_UNSTORABLE.sub, "\N{REPLACEMENT CHARACTER}"))
+
+
+def readable_text(value: Any) -> Any:
+    """Return the JSON value without what makes terminals do something or turns a text around: a script may have
+    written it.
+
+    Escape sequences are left out, and other such characters replaced.
+    """
+    return _changed(value, _without_controls)
+
+
+def _without_controls(text: str) -> str:
+    if not _CONTROLS.search(text):
+        return text
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", _ESCAPES.sub("", text))
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    """Return the JSON value with all of its strings changed."""
     if isinstance(value, str):
-        return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
+        return change(value)
     if isinstance(value, dict):
-        return {storable(name): storable(inner) for name, inner in value.items()}
+        return {change(name): _changed(inner, change) for name, inner in value.items()}
     if isinstance(value, list):
-        return [storable(inner) for inner in value]
+        return [_changed(inner, change) for inner in value]
     return value
 
 

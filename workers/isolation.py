@@ -3,13 +3,14 @@
 from collections.abc import Collection
 from typing import Final
 
+from tidepool.confine.levels import is_at_least
+
 from workers.models import Host
 
 __all__ = ["ANY", "LEVEL_WORDS", "gives", "part_of", "with_parts"]
 
 #: Level of a group that takes any host.
 ANY: Final = ""
-_ORDER: Final = (Host.Isolation.SHARED, Host.Isolation.WALLED, Host.Isolation.SEPARATE, Host.Isolation.SEALED)
 #: Level -> what a host of it gives.
 LEVEL_WORDS: Final = {
     Host.Isolation.WALLED: "walls",
@@ -20,7 +21,7 @@ LEVEL_WORDS: Final = {
 
 def gives(host: Host, level: str) -> bool:
     """Return whether the host keeps trainings apart at least as the level says."""
-    return host.isolation in _ORDER[_ORDER.index(Host.Isolation(level)) :]
+    return is_at_least(host.isolation, level)
 
 
 def part_of(resource_group: str, level: str) -> str:

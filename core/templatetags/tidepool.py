@@ -84,6 +84,12 @@ def size(value: int | None) -> str:
 
 
 @register.filter
+def speed(rate: float | None) -> str:
+    """Return bytes per second for people: 1.2 MiB/s; "–" for None."""
+    return "–" if rate is None else f"{size_words(rate)}/s"
+
+
+@register.filter
 def percent(value: float | str | None, digits: int = 0) -> str:
     """Return a fraction as percent, such as "50 %" for 0.5; "" for None."""
     return "" if value is None or isinstance(value, str) else f"{value * 100:.{digits}f} %"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from tidepool.journal import LONGEST_LINE_BYTES
 from tidepool.safe_open import open_regular
 
 from jobs.files.job_folder import job_folder
@@ -63,15 +64,15 @@ def _files(job: Job) -> list[Path]:
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of steps; a line that a killed rank left incomplete is none."""
+    """Yield the records of steps, up to a line that is too long to be ours; a line that a killed rank left is none."""
     descriptor = open_regular(path)
     if descriptor is None:
         return
     with os.fdopen(descriptor, "rb") as stream:
-        for line in stream:
+        while 0 < len(line := stream.readline(LONGEST_LINE_BYTES)) < LONGEST_LINE_BYTES:
             try:
                 record = msgspec.json.decode(line)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 continue
             if isinstance(record, dict) and isinstance(record.get("step"), int):
                 yield record

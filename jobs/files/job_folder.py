@@ -4,20 +4,22 @@ Each attempt writes to its own folder. `current` links to the newest one, and fi
 `checkpoint`, ...) lead through `current`, so that readers need not know about attempts.
 """
 
+import errno
 import json
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 
 from django.conf import settings
-from tidepool.safe_open import open_below
+from tidepool.safe_open import open_below, remove_below
 
 from core.folders import empty_folders, regular_files
 from jobs.models import Job
@@ -41,6 +43,7 @@ __all__ = [
 PUBLISHED = ("log", "checkpoint", "model", "metrics.jsonl", "plans.jsonl", "val_dict_list.json")
 _FORMER = "attempt-*/checkpoint"
 _CODE = "_submitted_code"
+_CHUNK_BYTES = 1024 * 1024
 #: Folder below a job's folder with its initial checkpoint or weights.
 INITIAL = "initial"
 #: Folder below a job's folder with the checkpoints that users keep.
@@ -94,7 +97,7 @@ class JobFolder:
         """Create the folder of a new attempt and point `current` to it. Idempotent."""
         # Unfinished checkpoints of sessions that died in former attempts: no process will publish them.
         for left in [*self.path.glob(f"{_FORMER}/.writing-*"), *self.path.glob(f"{_FORMER}/.dropped-*")]:
-            shutil.rmtree(left, ignore_errors=True)
+            remove_below(self.path, left.relative_to(self.path).parts)
         folder = self.attempt(number)
         for name in _CREATED_AT_START:
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -173,7 +176,8 @@ def stage(user_name: str, model_name: str, code: Path, more: Mapping[str, str] =
         staged.path.mkdir(parents=True, mode=0o755)
         # Links stay links: their targets could be anything.
         copy = staged.path / _CODE / safe_name(model_name)
-        shutil.copytree(code, copy, symlinks=True, ignore=_ignored_of(code))
+        copied = partial(_copy_below, code)
+        shutil.copytree(code, copy, symlinks=True, ignore=_ignored_of(code), copy_function=copied)
         for name, content in more.items():
             (copy / name).unlink(missing_ok=True)  # a link would lead out of the folder
             (copy / name).write_text(content)
@@ -184,6 +188,18 @@ def stage(user_name: str, model_name: str, code: Path, more: Mapping[str, str] =
         staged.discard()
         raise
     return staged
+
+
+def _copy_below(code: Path, source: str, target: str) -> None:
+    """Copy a file of the code, which a training may replace by a link meanwhile: what that leads to is not copied."""
+    descriptor = open_below(Path(os.path.realpath(code)), Path(source).relative_to(code).parts)
+    if descriptor is None:
+        raise OSError(errno.ENOENT, "it is gone, or no longer a file", source)
+    with os.fdopen(descriptor, "rb") as stream, open(target, "xb") as copy:
+        status = os.fstat(descriptor)
+        shutil.copyfileobj(stream, copy, _CHUNK_BYTES)
+        os.fchmod(copy.fileno(), stat.S_IMODE(status.st_mode) & 0o777)
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _facts_of(folder: Path) -> dict[str, list[int]]:

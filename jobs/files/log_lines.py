@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from tidepool.terminal_text import COMMANDS
+
 __all__ = ["Line", "Lines", "Span", "lines_after", "lines_before", "visible"]
 
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
@@ -29,7 +31,7 @@ _SEQUENCE = re.compile(
     r"|(?P<return>\r)"
 )
 #: Control characters, and characters that change the order of the text, so that pages show what was written.
-_UNSEEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|[\ud800-\udfff]")
+_UNSEEN = re.compile(f"[\n\u200e\u200f\ufeff\ud800-\udfff{COMMANDS}]")
 
 
 @dataclass(frozen=True)

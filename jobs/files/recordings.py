@@ -8,10 +8,11 @@ from typing import Any
 
 from django.utils import timezone
 from tidepool.protocol import FlameAnswer, ProtocolError, RecordingKind, RecordingRequest, TraceAnswer, from_json
+from tidepool.recordings.native import MOST_LATE_SECONDS
 from tidepool.recordings.requests import ANSWER_FILES, TRACE_FILE
 from tidepool.safe_open import open_below
 
-from core.text import storable
+from core.text import readable_text
 from jobs.files.job_folder import job_folder
 from jobs.models import Job
 from jobs.states import TERMINAL
@@ -39,6 +40,8 @@ class Recording:
     #: Time of the request in ISO form, and its author.
     at: str
     by: str
+    #: Whether a flame graph has functions of C.
+    native: bool = False
 
     @property
     def requested_at(self) -> datetime:
@@ -47,8 +50,9 @@ class Recording:
     @property
     def is_late(self) -> bool:
         """Whether the answer should be there by now."""
-        seconds = timedelta(seconds=self.amount if self.kind == "flame" else 0)
-        return timezone.now() - self.requested_at > seconds + _PATIENCE[self.kind]
+        seconds = self.amount if self.kind == "flame" else 0
+        seconds += MOST_LATE_SECONDS if self.native else 0
+        return timezone.now() - self.requested_at > timedelta(seconds=seconds) + _PATIENCE[self.kind]
 
     def stored(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,7 +69,7 @@ def newest_request(job: Job) -> RecordingRequest | None:
     newest = max(stored, key=lambda recording: recording.number, default=None)
     if newest is None or newest.attempt != job.run.attempt:
         return None
-    return RecordingRequest(newest.number, newest.kind, newest.member_id, newest.amount)
+    return RecordingRequest(newest.number, newest.kind, newest.member_id, newest.amount, newest.native)
 
 
 def answer_of(job: Job, recording: Recording) -> FlameAnswer | TraceAnswer | None:
@@ -77,7 +81,7 @@ def answer_of(job: Job, recording: Recording) -> FlameAnswer | TraceAnswer | Non
         content = file.read(_MOST_BYTES + 1)
     kind: type[FlameAnswer | TraceAnswer] = FlameAnswer if recording.kind == "flame" else TraceAnswer
     try:
-        answer = from_json(kind, storable(json.loads(content)))
+        answer = from_json(kind, readable_text(json.loads(content)))
     except (ValueError, ProtocolError, RecursionError):
         return None
     return answer if answer.number == recording.number else None

@@ -52,6 +52,10 @@ _RECORDS = {
     "plans.jsonl": "Tidepool's record of the processes of each size",
     "metrics.jsonl": "Tidepool's record of the metrics of each step",
 }
+#: The same below LOG_DIR.
+_LOG_RECORDS = {
+    "gpu-memory.pickle": "Snapshot of torch's allocator when a GPU was full: pytorch.org/memory_viz opens it"
+}
 
 #: First path component of results of former attempts, and of results of the newest one with such a name.
 _ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")
@@ -164,7 +168,7 @@ def _results(job: Job, attempt: int) -> Iterator[ResultFile]:
             place, shown = ("LOG_DIR", below.partition("/")[2]) if is_log else ("RESULT_DIR", name)
             member = below.partition("/")[0] if is_log else ""
             file = _result(source.name_of(name), attempt, place, shown, status)
-            yield replace(file, member=member, note=_RECORDS.get(name, ""))
+            yield replace(file, member=member, note=(_LOG_RECORDS if is_log else _RECORDS).get(shown, ""))
 
 
 def _written_beside(job: Job) -> Iterator[ResultFile]:

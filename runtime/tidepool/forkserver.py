@@ -36,7 +36,7 @@ from tidepool.confine.surround import prepare, surround
 from tidepool.confine.wall import Wall
 from tidepool.env import share_fabric_home, use_home, use_name
 from tidepool.fence import SupersededError
-from tidepool.own_python import home_of, make_own_python
+from tidepool.own_python import home_of, make_own_python, own_folder
 from tidepool.protocol import DesiredMembership, LaunchSpec, ProtocolError, ShimSpec, from_json
 from tidepool.shim import Shim
 from tidepool.wmla_environment import COMPAT, build_fabric, link_results
@@ -166,7 +166,7 @@ class Forkserver:
     def _fork_shim(self, request: dict[str, Any], client: socket.socket) -> dict[str, Any]:
         spec = from_json(ShimSpec, request["spec"])
         mark = f"{spec.mark}.{spec.job}.{spec.attempt}.shim"
-        errors = Path(spec.launch.folder) / "log" / f"shim.{spec.host}.err"
+        errors = _folder_of(spec.launch) / "log" / f"shim.{spec.host}.err"
         lifeline_fd = self._lifeline_fd
         stand_behind = self._wall_in(request)
         is_apart = request["wall"] is not None and request["wall"].get("user") is not None
@@ -175,11 +175,14 @@ class Forkserver:
             procfs.set_title(f"tidepool shim: training {spec.job}")
             if COMPAT in spec.launch.compat:
                 link_results(spec.launch)
-            make_own_python(spec)
+            own_folder(spec.launch).mkdir(exist_ok=True)
             stand_behind(spec.launch, is_apart=is_apart)
+            # The training may have put links into its folders: behind the wall, they lead to nothing but its own.
+            _write_errors_to(errors)
+            make_own_python(spec)
             Shim(spec, listener, lifeline_fd).run()
 
-        return self._fork(Path(request["socket"]), client, mark, errors, run, is_apart=is_apart)
+        return self._fork(Path(request["socket"]), client, mark, run, is_apart=is_apart)
 
     def _wall_in(self, request: dict[str, Any]) -> "_StandBehind":
         """Return a function that puts a child for a launch behind the wall that the request describes."""
@@ -206,6 +209,7 @@ class Forkserver:
         launch = from_json(LaunchSpec, request["launch"])
         place = str(request["address"]), str(request["host"])
         mark = f"{request['mark']}.{desired.job}.{desired.attempt}.coordinator"
+        errors = _folder_of(launch) / "log" / "coordinator.err"
         lifeline_fd = self._lifeline_fd
         stand_behind = self._wall_in(request)
 
@@ -214,24 +218,23 @@ class Forkserver:
 
             procfs.set_title(f"tidepool coordinator: training {desired.job}")
             stand_behind(launch)
+            _write_errors_to(errors)
             try:
                 Coordinator(desired, launch, *place, control, lifeline_fd).run()
             except SupersededError as error:
                 logger.warning("job=%s attempt=%s host=%s fenced: %s", desired.job, desired.attempt, place[1], error)
 
-        return self._fork(Path(request["socket"]), client, mark, Path(launch.folder) / "log" / "coordinator.err", run)
+        return self._fork(Path(request["socket"]), client, mark, run)
 
     def _fork(
         self,
         path: Path,
         client: socket.socket,
         mark: str,
-        errors: Path,
         run: Callable[[socket.socket], None],
         *,
         is_apart: bool = False,
     ) -> dict[str, Any]:
-        errors.parent.mkdir(parents=True, exist_ok=True)
         listener = json_sockets.listen(path)
         remove_socket = json_sockets.socket_remover(path)
         sys.stdout.flush()
@@ -239,7 +242,7 @@ class Forkserver:
         pid = fork(is_apart=is_apart)
         if pid == 0:
             self._close(client)
-            _run_child(mark, errors, lambda: run(listener), remove_socket)
+            _run_child(mark, lambda: run(listener), remove_socket)
         listener.close()
         return _identity(pid)
 
@@ -250,13 +253,12 @@ class Forkserver:
         client.close()
 
 
-def _run_child(mark: str, errors: Path, run: Callable[[], None], clean_up: Callable[[], None]) -> NoReturn:
+def _run_child(mark: str, run: Callable[[], None], clean_up: Callable[[], None]) -> NoReturn:
     code = 1
     try:
         os.setsid()
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        procfs.redirect([1, 2], errors)
         procfs.set_mark(mark)
         run()
         clean_up()
@@ -267,6 +269,18 @@ def _run_child(mark: str, errors: Path, run: Callable[[], None], clean_up: Calla
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _folder_of(launch: LaunchSpec) -> Path:
+    """Return the folder of the attempt. Raises OSError if it is not there, which a child could tell nobody."""
+    folder = Path(launch.folder)
+    folder.stat()
+    return folder
+
+
+def _write_errors_to(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    procfs.redirect([1, 2], path)
 
 
 def _read_line(client: socket.socket) -> bytes:

@@ -42,6 +42,7 @@ from tidepool.env import (
 from tidepool.first_process import is_named_first
 from tidepool.function_payload import CALL_FILE, CALLER
 from tidepool.gang import join_gang, local_rank_words
+from tidepool.gpu_shortage import memory_record
 from tidepool.inherited_environment import fabric_variables, inherited_environment
 from tidepool.journal import replace_file
 from tidepool.leftovers import watch_leftovers
@@ -151,7 +152,6 @@ class RankStart:
 
 def run_rank(start: RankStart, shim_socket: socket.socket) -> NoReturn:
     """Run the script in this freshly forked process and end it. End too when `shim_socket` closes."""
-    code = 1
     try:
         _leave_shim(start.shim_pid, {shim_socket.fileno(), *(start.log_writers or ())})
         if start.gpus is None:
@@ -419,7 +419,7 @@ def _record_error(log_dir: Path, kind: str, message: str, text: str) -> None:
         message, text = mask.text(message), mask.text(text)
     error = {"kind": kind, "message": message, "traceback": text, "step": _step, "rank": _number()}
     batch = {} if _micro_batch is None else {"micro_batch": dict(zip(("kind", "samples"), _micro_batch, strict=True))}
-    replace_file(log_dir / ERROR_FILE, json.dumps({**error, **batch}))
+    replace_file(log_dir / ERROR_FILE, json.dumps({**error, **batch, **memory_record(kind)}))
 
 
 def _flush() -> None:

@@ -9,6 +9,7 @@ import ctypes
 import errno
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -116,6 +117,24 @@ def _rename_over(folder: str, target: str) -> None:
     mine.rename(target)
 
 
+def _attach_memory(segment: int) -> None:
+    """Get at memory that processes of System V share. Not attached is a pointer with all bits set."""
+    _libc.shmat.restype = ctypes.c_void_p
+    if _libc.shmat(segment, None, 0) == ctypes.c_void_p(-1).value:
+        _checked(-1)
+
+
+def _open_queue(name: str) -> None:
+    _libc_of_queues = ctypes.CDLL("librt.so.1", use_errno=True)
+    descriptor = _libc_of_queues.mq_open(name.encode(), os.O_RDONLY)
+    _checked(descriptor)
+    os.close(descriptor)
+
+
+def _limit(pid: int) -> None:
+    resource.prlimit(pid, resource.RLIMIT_CPU, (1, 1))
+
+
 def _keys() -> None:
     """The keyring that all processes of this user share."""
     number = {"x86_64": 250, "aarch64": 219}[os.uname().machine]
@@ -180,6 +199,8 @@ def attempts(facts: dict[str, Any]) -> dict[str, tuple[str, Callable[[], None]]]
         "change times of another user's file": ("view", lambda: os.utime(f"{other}/attempt-1/value.pkl", (1, 1))),
         "read another training's temporary files": ("view", lambda: _read(facts["temporary"])),
         "read another training's shared memory": ("view", lambda: _read(facts["shared_memory"])),
+        "attach another training's memory of System V": ("view", lambda: _attach_memory(facts["segment"])),
+        "open another training's message queue": ("view", lambda: _open_queue(facts["queue"])),
         "connect to an abstract socket": ("scopes", lambda: _connect(socket.AF_UNIX, f"\0{facts['abstract']}")),
         "signal another process": ("scopes", lambda: os.kill(victim, signal.SIGUSR1)),
         "connect to the database's port": ("ports", lambda: _connect(socket.AF_INET, closed)),
@@ -187,6 +208,7 @@ def attempts(facts: dict[str, Any]) -> dict[str, tuple[str, Callable[[], None]]]
         "connect to it by TCP fast open": ("calls", lambda: _fast_open(closed)),
         "connect to it by io_uring": ("calls", _rings),
         "read the user's keys": ("calls", _keys),
+        "limit another process's time": ("calls", lambda: _limit(victim)),
         "become the service's user": ("users", lambda: _become_owner(facts["owner"])),
         "have a right": ("users", _have_a_right),
         "see another process": ("users", lambda: os.stat(f"/proc/{victim}") and None),

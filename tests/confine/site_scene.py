@@ -1,9 +1,11 @@
 """A site with secrets, and another user's training: what a hostile training would like to get at."""
 
+import ctypes
 import json
 import os
 import socket
 import stat
+import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ _FILES = (
 )
 
 
+_IPC_RMID, _IPC_SET, _IPC_STAT = 0, 1, 2
 #: Devices that stand for GPUs: opening them is harmless, and no program needs them.
 TUN, FUSE = os.makedev(10, 200), os.makedev(10, 229)
 
@@ -44,6 +47,40 @@ def made_gpu(number: int) -> Iterator[str]:
         yield place.name
     finally:
         place.unlink()
+
+
+@contextmanager
+def made_segment(user: int | None) -> Iterator[int]:
+    """Make memory that processes of System V share, for a user; yield its number."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = libc.shmget(0, 4096, 0o1600)
+    if number < 0:
+        raise OSError(ctypes.get_errno(), "shmget")
+    if user is not None:
+        facts = ctypes.create_string_buffer(256)  # begins with the key, the owner and the group
+        libc.shmctl(number, _IPC_STAT, facts)
+        struct.pack_into("=II", facts, 4, user, user)
+        libc.shmctl(number, _IPC_SET, facts)
+    try:
+        yield number
+    finally:
+        libc.shmctl(number, _IPC_RMID, None)
+
+
+@contextmanager
+def made_queue(name: str, user: int | None) -> Iterator[str]:
+    """Make a message queue of POSIX, for a user; yield its name."""
+    librt = ctypes.CDLL("librt.so.1", use_errno=True)
+    descriptor = librt.mq_open(name.encode(), os.O_RDWR | os.O_CREAT, 0o600, None)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), "mq_open")
+    if user is not None:
+        os.fchown(descriptor, user, user)
+    os.close(descriptor)
+    try:
+        yield name
+    finally:
+        librt.mq_unlink(name.encode())
 
 
 @dataclass(frozen=True)
@@ -100,6 +137,8 @@ def scene(user: int | None = None) -> Iterator[Scene]:
         victim = subprocess.Popen(["/bin/sleep", "600"], user=user, group=user, env={"SECRET": "secret"})
         stack.callback(lambda: (victim.kill(), victim.wait()))
         facts = {
+            "segment": stack.enter_context(made_segment(user)),
+            "queue": stack.enter_context(made_queue(f"/{folder.name}", user)),
             "home": str(home),
             "own": str(own),
             "other": str(home / "results/bob/batchworkdir/9"),

@@ -160,7 +160,7 @@ def test_half_an_unpacked_archive_is_unpacked_again(alice, home, monkeypatch):
 
 def test_states_and_progress_are_published(waiting, django_capture_on_commit_callbacks, monkeypatch):
     sent = []
-    monkeypatch.setattr("core.live._send", sent.extend)
+    monkeypatch.setattr("core.live._send", lambda events: sent.extend(event for event, _ in events))
     monkeypatch.setattr(inspection_queue, "_TELL_SECONDS", 0)
     with django_capture_on_commit_callbacks(execute=True):
         turn()

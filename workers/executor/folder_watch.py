@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tidepool.journal import Journal, read_journal
+from tidepool.journal import Journal, entries_in
 from tidepool.protocol import EnvironmentChanged, EnvironmentUsed
 
 from workers.executor.environments.given import Contents, FolderError, Folders, changes_between
@@ -56,11 +56,14 @@ class FolderWatch:
 
     def _recall(self) -> EnvironmentUsed | None:
         """Return what the ranks were started with, and recall what was told; None before the journals say it."""
-        used = [entry for entry in read_journal(self._shim_journal) if isinstance(entry, EnvironmentUsed)]
-        if not used:
+        for entry in entries_in(self._shim_journal):
+            if isinstance(entry, EnvironmentUsed):
+                self._used, self._told = entry, entry.digest
+        if self._used is None:
             return None
-        told = [entry.digest for entry in read_journal(self._journal) if isinstance(entry, EnvironmentChanged)]
-        self._used, self._told = used[-1], told[-1] if told else used[-1].digest
+        for entry in entries_in(self._journal):
+            if isinstance(entry, EnvironmentChanged):
+                self._told = entry.digest
         return self._used
 
 

@@ -6,23 +6,21 @@ journal.
 
 import logging
 import signal
-import socket
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 import msgspec
-import psutil
 from tidepool import json_sockets, procfs
 from tidepool.backoff import Backoff
-from tidepool.cgroup_limits import usable
 from tidepool.confine.wall import Wall
 from tidepool.fence import newest as newest_lead
-from tidepool.journal import Journal, read_journal
+from tidepool.journal import Journal, entries_in
 from tidepool.protocol import (
     DesiredJob,
     DesiredMembership,
+    Entry,
     EnvironmentBuilding,
     EnvironmentFailed,
     EnvironmentUsed,
@@ -31,102 +29,45 @@ from tidepool.protocol import (
     Halted,
     LaunchSpec,
     Lost,
-    ProtocolError,
     RankExited,
-    RankStarted,
     RankStatus,
     SecretsFailed,
     ShimSpec,
-    ShimStatus,
-    decode,
-    encode,
 )
+from tidepool.safe_open import ForeignFileError
 from tidepool.shim import journal_path
 
 from workers.executor.config import ExecutorConfig
+from workers.executor.dead_shims import left_behind, ranks_without_end
 from workers.executor.devices.near_cpus import near_cpus
-from workers.executor.devices.slot_devices import number_of_slots, recorded_uuids
+from workers.executor.devices.slot_devices import recorded_uuids
 from workers.executor.environments.cache import Environments, Failed, Ready
 from workers.executor.environments.requirements import TESTED_TORCH, folder_in, has_tested_torch
 from workers.executor.environments.software import software_in, why_driver_is_too_old
 from workers.executor.folder_watch import FolderWatch, host_journal_path
 from workers.executor.forkserver import Forkserver, ForkserverError, Forkservers
 from workers.executor.limits import JobLimits
+from workers.executor.links import Link
 from workers.executor.sealed_secrets import UnreadableSecretsError, opened_secrets
 from workers.executor.seals import Seals
+from workers.executor.slot_shares import cores_to_use
 from workers.executor.users import NoUserError
-from workers.executor.walls import asked_of, remove_temporary, wall_for, why_no_training
+from workers.executor.walls import asked_of, is_kept_apart, remove_temporary, training_user, wall_for, why_no_training
 
 __all__ = ["JobReconciler"]
 
 logger = logging.getLogger(__name__)
 
 _Backoff = partial(Backoff, first_seconds=0.2, longest_seconds=10.0, settled_seconds=5.0)
-_CONNECT_SECONDS = 2.0
 #: Seconds that a stopping coordinator without ranks on this host has before it is killed.
 _COORDINATOR_GRACE_SECONDS = 5.0
+#: Seconds in which a guardian says its first status: its wall and its interpreter take a few on a busy host.
+_SILENCE_SECONDS = 60.0
 _SHIM_LOST = {
     "kind": "ShimLost",
     "message": "the process that guarded this rank on its host was killed, and the rank with it",
     "traceback": "",
 }
-
-
-class _Link:
-    """Connection to a shim or a coordinator. It sends each desired state once."""
-
-    #: Newest status of a shim; None before the first. A coordinator sends none.
-    status: ShimStatus | None = None
-
-    @classmethod
-    def connect(cls, path: Path) -> Self | None:
-        """Connect; return None if no process listens."""
-        try:
-            return cls(json_sockets.connect(path, _CONNECT_SECONDS))
-        except (FileNotFoundError, ConnectionRefusedError):
-            return None
-
-    def __init__(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        self.connection = connection
-        self.open = True
-        self._lines = json_sockets.Lines()
-        self._sent: bytes | None = None
-
-    def close(self) -> None:
-        self.open = False
-        self.connection.close()
-
-    def send(self, desired: DesiredJob | DesiredMembership) -> None:
-        line = encode(desired)
-        if line == self._sent or not self.open:
-            return
-        try:
-            complete = self.connection.send(line) == len(line)
-        except OSError:
-            complete = False
-        if complete:
-            self._sent = line
-        else:
-            self.close()
-
-    def receive(self) -> None:
-        """Read the messages that have arrived; close at the end of the stream."""
-        while self.open:
-            try:
-                received = self.connection.recv(65536)
-                lines = self._lines.feed(received)
-            except BlockingIOError:
-                break
-            except (OSError, json_sockets.PeerError):
-                received, lines = b"", []
-            for line in lines:
-                try:
-                    self.status = decode(ShimStatus, line)
-                except ProtocolError as error:
-                    logger.warning("invalid message of a shim: %s", error)
-            if not received:
-                self.close()
 
 
 class JobReconciler:
@@ -158,9 +99,11 @@ class JobReconciler:
         self._mark = f"{config.mark}.{desired.job}.{desired.attempt}"
         self._shim_socket = self._socket("shim")
         self._coordinator_socket = self._socket("coordinator")
-        self._shim: _Link | None = None
-        self._coordinator: _Link | None = None
+        self._shim: Link | None = None
+        self._coordinator: Link | None = None
         self._cleared = False
+        #: Whether the log says that this host does not keep trainings apart as the job's group demands.
+        self._warned = False
         #: Types of entries about the job's environment that the journal contains.
         self._journaled: set[type] = set()
         self._shim_backoff = _Backoff()
@@ -187,7 +130,7 @@ class JobReconciler:
             self._watch.look()
 
     @property
-    def links(self) -> list[_Link]:
+    def links(self) -> list[Link]:
         return [each for each in (self._shim, self._coordinator) if each is not None and each.open]
 
     @property
@@ -223,20 +166,30 @@ class JobReconciler:
         if self._shim is not None:
             self._read_status(self._shim)
         if self._shim is None and not self._cleared:
-            self._shim = _Link.connect(self._shim_socket)
+            self._shim = Link.connect(self._shim_socket, self._key)
             if self._shim is None:
                 self._clean_up()
             else:
                 self._read_status(self._shim)
 
-    def _read_status(self, shim: _Link) -> None:
+    def _read_status(self, shim: Link) -> None:
         shim.receive()
         if shim.status is not None:
             self.ranks = shim.status.ranks
             self.observed = True
+        elif time.monotonic() - shim.silent_since > _SILENCE_SECONDS:
+            self._end_silent(shim)
         if not shim.open:
             self._shim = None
             self._cleared = False
+
+    def _end_silent(self, shim: Link) -> None:
+        """End a guardian that an earlier executor has left and that says nothing: the host waits for it to report."""
+        shim.silent_since = time.monotonic()
+        for process in procfs.marked(f"{self._mark}.shim"):
+            logger.warning("pid=%s mark=%s: killed, it does not answer", process.pid, self._mark)
+            procfs.kill(process)
+        self.observed = True  # without a status, no desired state counts as carried out, and no slot becomes free
 
     def _clean_up(self) -> None:
         """End the processes that a killed shim has left, and complete its journal; may take several calls.
@@ -244,19 +197,21 @@ class JobReconciler:
         Ranks are found by their records, and their descendants by parent, session and mark.
         """
         journal = journal_path(self._spec())
-        ranks = _ranks_without_end(journal)
-        left = _left_behind(self._mark, ranks)
+        ranks = ranks_without_end(journal)
+        left = left_behind(self._mark, ranks, user=training_user(self._config, self.desired))
         for process in left:
             logger.warning("pid=%s mark=%s: killed, its shim has died", process.pid, self._mark)
             procfs.kill(process)
         if left:
             return
-        if ranks:
-            writer = Journal(journal)
-            for rank in ranks:
-                place = (rank.member_id, rank.slot, rank.pid)
-                writer.append(RankExited(*place, signal=int(signal.SIGKILL), error=_SHIM_LOST, at=time.time()))
-            writer.close()
+        now = time.time()
+        _append(
+            journal,
+            *(
+                RankExited(each.member_id, each.slot, each.pid, signal=int(signal.SIGKILL), error=_SHIM_LOST, at=now)
+                for each in ranks
+            ),
+        )
         self._cleared = True
         self.ranks = []
         self.observed = True
@@ -289,7 +244,7 @@ class JobReconciler:
         asked, devices = asked_of(spec, self._config), self._seals.devices(self._slots)
         if not self._limits.hold(self._key, pid, len(self._slots), asked, devices):
             return
-        self._shim = _Link.connect(self._shim_socket)
+        self._shim = Link.connect(self._shim_socket, self._key)
 
     @property
     def _virtual_environment(self) -> str:
@@ -312,7 +267,7 @@ class JobReconciler:
 
     def _parent(self) -> Forkserver | None:
         """Return the parent of the job's processes here; None while it or its environment is not ready."""
-        if not self._has_environment():
+        if not self._is_kept_apart() or not self._has_environment():
             return None
         launch = self.desired.launch
         folders = [Path(place) for place in (launch.code_folder, launch.folder, launch.data_dir) if place]
@@ -326,6 +281,21 @@ class JobReconciler:
                 self._append_once(EnvironmentFailed(why, at=time.time()))
             return None
         return forkserver if self._has_user() else None
+
+    def _is_kept_apart(self) -> bool:
+        """Return whether this host still keeps trainings apart as the job's group demands: else it starts nothing.
+
+        The scheduler moves the job once the host has reported its level.
+        """
+        if is_kept_apart(self._config, self.desired.least_isolation):
+            return True
+        if not self._warned:
+            level = self._config.isolation, self.desired.least_isolation
+            logger.warning(
+                "job=%s attempt=%s: not started, this host is %s and its group demands %s", *self._key, *level
+            )
+        self._warned = True
+        return False
 
     def _has_user(self) -> bool:
         """Return whether the job's processes have a user here; the journal records why not."""
@@ -359,10 +329,8 @@ class JobReconciler:
         if type(entry) in self._journaled:
             return
         journal = journal_path(self._spec())
-        if not any(type(each) is type(entry) for each in read_journal(journal)):
-            writer = Journal(journal)
-            writer.append(entry)
-            writer.close()
+        if not any(type(each) is type(entry) for each in entries_in(journal)):
+            _append(journal, entry)
         self._journaled.add(type(entry))
 
     def _spec(self, environment: str = "") -> ShimSpec:
@@ -373,7 +341,7 @@ class JobReconciler:
         own = (config.slots_per_gpu, environment, gpus, desired.secret)
         return ShimSpec(
             *(desired.job, desired.attempt, *place, desired.launch, *own),
-            slot_cores=max(0.0, usable().cores - config.reserved_cores) / (number_of_slots(config) or 1),
+            slot_cores=cores_to_use(config),
             sets_threads=config.sets_threads,
             slot_scratch_bytes=config.slot_scratch_bytes,
         )
@@ -384,7 +352,7 @@ class JobReconciler:
         if self._coordinator is not None:
             self._coordinator.receive()
         if self._coordinator is None or not self._coordinator.open:
-            self._coordinator = _Link.connect(self._coordinator_socket)
+            self._coordinator = Link.connect(self._coordinator_socket, self._key)
         wanted = self.desired.lead and bool(self.desired.members) and not self.desired.stop
         if self._coordinator is None and wanted and may_start and time.monotonic() >= self._coordinator_backoff.until:
             self._start_coordinator()
@@ -400,7 +368,7 @@ class JobReconciler:
             return  # this host hears later than the others that it does not lead any more
         # Ranks of an elastic script meet in a store of their own torch.
         forkserver = self._parent() if self.desired.launch.engine == "elastic" else self._forkservers.own
-        if forkserver is None or not self._has_user():
+        if forkserver is None or not self._is_kept_apart() or not self._has_user():
             self._coordinator_backoff.reset()  # nothing has failed: its environment is not ready yet
             return
         try:
@@ -417,7 +385,7 @@ class JobReconciler:
             logger.warning("job=%s attempt=%s: starting a coordinator failed: %s", *self._key, error)
             return
         logger.info("job=%s attempt=%s: coordinator pid=%s", *self._key, pid)
-        self._coordinator = _Link.connect(self._coordinator_socket)
+        self._coordinator = Link.connect(self._coordinator_socket, self._key)
 
     def _desired_membership(self) -> DesiredMembership:
         desired = self.desired
@@ -435,7 +403,7 @@ class JobReconciler:
 
     def _training_over(self) -> bool:
         """Return whether the coordinator has ended because the training is over."""
-        entries = read_journal(Path(self.desired.launch.folder) / "plans.jsonl")
+        entries = entries_in(Path(self.desired.launch.folder) / "plans.jsonl")
         return any(isinstance(entry, (Finished, Lost, Halted)) for entry in entries)
 
     def _kill_overdue_coordinator(self) -> None:
@@ -470,30 +438,13 @@ def _why_unfit(launch: LaunchSpec, environment: Ready) -> str:
     )
 
 
-def _ranks_without_end(journal: Path) -> list[RankStarted]:
-    started: dict[str, RankStarted] = {}
-    for entry in read_journal(journal):
-        if isinstance(entry, RankStarted):
-            started[entry.member_id] = entry
-        elif isinstance(entry, RankExited):
-            started.pop(entry.member_id, None)
-    return list(started.values())
-
-
-def _left_behind(mark: str, ranks: list[RankStarted]) -> list[psutil.Process]:
-    left = [*procfs.marked(f"{mark}.shim"), *procfs.marked(f"{mark}.rank")]
-    for rank in ranks:
-        if _pid_is_its_own(rank.pid, rank.started_at):
-            left += [*procfs.session_members(rank.pid), *procfs.descendants(rank.pid)]
-    return list({process.pid: process for process in left}.values())
-
-
-def _pid_is_its_own(pid: int, started_at: float) -> bool:
-    """Return whether this pid belongs to that rank or its session, and not to a later process.
-
-    The kernel does not reuse the pid of a session that still has members. A restarted machine, and a container in the
-    place of another, begin anew.
-    """
-    if not psutil.pid_exists(pid):
-        return started_at > procfs.numbers_begun_at()
-    return procfs.alive(pid, started_at)
+def _append(journal: Path, *entries: Entry) -> None:
+    """Append to a journal, unless the training has put something else in its place: the entries are its own loss."""
+    if not entries:
+        return
+    try:
+        with closing(Journal(journal)) as writer:
+            for entry in entries:
+                writer.append(entry)
+    except ForeignFileError as error:
+        logger.warning("%s: entries are lost: %s", journal, error)

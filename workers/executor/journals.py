@@ -4,20 +4,22 @@ The files are the record; at most a few thousand entries of each are in memory. 
 time are sent again.
 """
 
-import json
 import logging
+import os
 import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tidepool.journal import Leads
-from tidepool.protocol import DesiredJob, JournalEntry
+from tidepool.journal import LONGEST_LINE_BYTES, Leads, object_in
+from tidepool.protocol import DesiredJob, JournalEntry, from_json
 from tidepool.recorded_metrics import RECORDED_FILE, RecordedMetrics
+from tidepool.safe_open import open_ours
+from tidepool.units import size_words
 
 from workers.executor.curves.observer import CurveObserver
 from workers.executor.environments.requirements import folder_in
@@ -28,13 +30,24 @@ __all__ = ["JournalTail", "Journals"]
 
 logger = logging.getLogger(__name__)
 
-_MEMORY_LIMIT = 2000
+#: Entries of a journal, and bytes of their lines, after which no more is read until some are acknowledged.
+_MEMORY_LIMIT, _MEMORY_BYTES = 2000, 8 * 1024 * 1024
+#: Bytes of the lines of a report. Sealed, they are at most five times as long, and the control plane reads 16 MiB.
+_REPORT_BYTES = 3 * 1024 * 1024
+#: Depth of an entry's lists and objects, above which none of ours goes.
+_DEEPEST = 20
 _LEAD = re.compile(rb'"lead_number":\s*(\d{1,18})\b')
 #: Seconds without acknowledgement before entries are sent again; doubled each time, as they may only be queued.
 _RESEND_SECONDS = 5.0
 _LONGEST_RESEND_SECONDS = 40.0
 #: Seconds for which the successful exit of a plain script waits for the last points of its curves.
 _CURVES_SECONDS = 3.0
+
+
+class _Waiting(NamedTuple):
+    entry: JournalEntry
+    #: Length of its line in bytes.
+    size: int
 
 
 class JournalTail:
@@ -57,33 +70,43 @@ class JournalTail:
         #: Time of the last acknowledgement, or of the first entry sent since then.
         self._unanswered_since = 0.0
         self._patience_seconds = _RESEND_SECONDS
-        #: Entries that are read and not acknowledged.
-        self._waiting: deque[JournalEntry] = deque()
+        #: Entries that are read and not acknowledged, and the length of their lines.
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
 
     def has_unsent(self) -> bool:
         self._rewind_when_due()
         self._read_on()
         if self._paced and self._sent > self.acknowledged:
             return False
-        return bool(self._waiting) and self._waiting[-1].number > self._sent
+        return bool(self._waiting) and self._waiting[-1].entry.number > self._sent
 
     def has_urgent(self) -> bool:
         """Return whether an unsent entry may change decisions of the control plane: metrics and checkpoints do not."""
-        return not self._paced and self.has_unsent() and any(entry.kind != "checkpoint" for entry in self._unsent())
+        return not self._paced and self.has_unsent() and any(each.entry.kind != "checkpoint" for each in self._unsent())
 
     def done(self) -> bool:
         """Return whether everything written so far is acknowledged."""
         self._read_on()
         return not self._waiting
 
-    def take(self, limit: int) -> list[JournalEntry]:
-        """Return the next entries to send, and count them as sent."""
-        entries = list(islice(self._unsent(), limit))
-        if entries:
+    def take(self, limit: int, share_bytes: int, most_bytes: int) -> "list[_Waiting]":
+        """Return the next entries to send, and count them as sent.
+
+        share_bytes: length that their lines may have together; a single one may be longer, up to most_bytes.
+        """
+        taken: list[_Waiting] = []
+        length = 0
+        for each in islice(self._unsent(), limit):
+            length += each.size
+            if length > (share_bytes if taken else most_bytes):
+                break
+            taken.append(each)
+        if taken:
             if self._sent == self.acknowledged:
                 self._unanswered_since = self._clock()
-            self._sent = entries[-1].number
-        return entries
+            self._sent = taken[-1].entry.number
+        return taken
 
     def put_back(self, number: int) -> None:
         """Count the entry `number`, which was taken but not sent, and those after it as unsent again."""
@@ -93,33 +116,43 @@ class JournalTail:
         if number > self.acknowledged:
             self.acknowledged, self._unanswered_since = number, self._clock()
             self._patience_seconds = _RESEND_SECONDS
-        while self._waiting and self._waiting[0].number <= self.acknowledged:
-            self._waiting.popleft()
+        while self._waiting and self._waiting[0].entry.number <= self.acknowledged:
+            self._waiting_bytes -= self._waiting.popleft().size
         self._sent = max(self._sent, self.acknowledged)
 
     def has_success(self) -> bool:
         """Return whether the exit of a rank that has ended with 0 by itself is to be sent."""
-        exits = [entry.data for entry in self._unsent() if entry.kind == "rank_exited"]
+        exits = [each.entry.data for each in self._unsent() if each.entry.kind == "rank_exited"]
         return any(data.get("code") == 0 and not data.get("stopped") for data in exits)
 
-    def _unsent(self) -> Iterator[JournalEntry]:
-        return (entry for entry in self._waiting if entry.number > self._sent)
+    def _unsent(self) -> "Iterator[_Waiting]":
+        return (each for each in self._waiting if each.entry.number > self._sent)
 
     def _rewind_when_due(self) -> None:
         if self._sent > self.acknowledged and self._clock() - self._unanswered_since > self._patience_seconds:
             self._sent = self.acknowledged
             self._patience_seconds = min(2 * self._patience_seconds, _LONGEST_RESEND_SECONDS)
 
-    def _size(self) -> int:
-        return self.path.stat().st_size if self.path.exists() else 0
+    def _place(self) -> tuple[Path, int]:
+        """Return the file's path, and how many of its last parts scripts might make links. Raises ValueError."""
+        if self._recorded is None or not self.path.is_symlink():
+            return self.path, 2
+        target = self.path.readlink()  # of ours, to the file of rank 0
+        if target.is_absolute() or ".." in target.parts:
+            raise ValueError(f"it leads to {target}")
+        return self.path.parent / target, 1 + len(target.parts)
 
     def _read_on(self) -> None:
-        if self._size() <= self._offset:
+        """Read what is new. Raises OSError, or ValueError for what is no journal of ours: scripts may write there."""
+        path, parts = self._place()
+        if not path.is_file() or path.lstat().st_size <= self._offset:
             return
-        with self.path.open("rb") as file:
+        with open(open_ours(path, os.O_RDONLY, parts=parts), "rb") as file:
             file.seek(self._offset)
-            while len(self._waiting) < _MEMORY_LIMIT:
-                line = file.readline()
+            while len(self._waiting) < _MEMORY_LIMIT and self._waiting_bytes < _MEMORY_BYTES:
+                line = file.readline(LONGEST_LINE_BYTES)
+                if len(line) == LONGEST_LINE_BYTES:
+                    raise ValueError(f"line {self._read + 1} is longer than {size_words(LONGEST_LINE_BYTES)}")
                 if not line.endswith(b"\n"):  # still being written
                     break
                 self._offset += len(line)
@@ -130,19 +163,27 @@ class JournalTail:
                 elif lead := _LEAD.search(line):
                     self._leads.believes({"lead_number": int(lead[1])})
                 if self._read > self.acknowledged:
-                    self._waiting.append(entry)
+                    self._waiting.append(_Waiting(entry, len(line)))
+                    self._waiting_bytes += len(line)
 
     def _parsed(self, line: bytes) -> JournalEntry:
         if self._recorded:
-            return JournalEntry(self.name, self._read, "recorded", self._recorded.point(line))
+            return self._entry("recorded", self._recorded.point(line))
         if self._observed:
-            return JournalEntry(self.name, self._read, "observed", _complete_entry(line))
-        values = json.loads(line)
+            return self._entry("observed", object_in(line))
+        values = object_in(line)
+        if not values or _depth_exceeds(values, _DEEPEST):
+            raise ValueError(f"line {self._read} is no entry")
         kind, data = ("step", values) if self._bare else (values["kind"], values["data"])
         if not self._leads.believes(values):
             # The control plane counts it, and does nothing about it.
             kind, data = "superseded", {}
-        return JournalEntry(self.name, self._read, kind, data)
+        return self._entry(kind, data)
+
+    def _entry(self, kind: Any, data: Any) -> JournalEntry:
+        """Return an entry that makes no report invalid. Raises ProtocolError."""
+        values = {"journal": self.name, "number": self._read, "kind": kind, "data": data}
+        return from_json(JournalEntry, values)
 
 
 class Journals:
@@ -222,10 +263,13 @@ class Journals:
         """Return the next entries of all journals, each journal with an equal share of the limit."""
         with self._guard:
             tails = self._tails_with_unsent()
-            entries: list[JournalEntry] = []
-            for position, tail in enumerate(tails):
-                entries += tail.take((limit - len(entries)) // (len(tails) - position))
-            return entries
+            taken: list[_Waiting] = []
+            bytes_left = _REPORT_BYTES
+            for tails_left, tail in zip(range(len(tails), 0, -1), tails, strict=True):
+                some = tail.take((limit - len(taken)) // tails_left, bytes_left // tails_left, bytes_left)
+                bytes_left -= sum(each.size for each in some)
+                taken += some
+            return [each.entry for each in taken]
 
     def put_back(self, entries: Sequence[JournalEntry]) -> None:
         """Return the entries of a report that was not sent, so that the next report carries them."""
@@ -271,13 +315,13 @@ class Journals:
         save_json(self._file, {name: [str(tail.path), tail.acknowledged] for name, tail in self._tails.items()})
 
 
-def _complete_entry(line: bytes) -> dict[str, Any]:
-    """Return the entry of a line; empty if a killed executor wrote only a part of the line."""
-    try:
-        values: dict[str, Any] = json.loads(line)
-    except ValueError:
-        return {}
-    return values
+def _depth_exceeds(values: Any, most: int) -> bool:
+    """Return whether lists and objects are nested more deeply."""
+    level = [values]
+    for _ in range(most):
+        inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [*chain.from_iterable(inner)]
+    return bool(level)
 
 
 def _job_of(name: str) -> JobKey:

@@ -9,11 +9,15 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["KEPT_HEAD_BYTES", "LogRotation", "Shortened", "log_limit", "shortened_by", "trim"]
+from tidepool.safe_open import open_ours
+
+__all__ = ["KEPT_HEAD_BYTES", "LogRotation", "Shortened", "log_limit", "logs_in", "shortened_by", "trim"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +31,11 @@ _HEAD, _TAIL = 1 / 8, 3 / 8
 #: Number of bytes at the beginning of a log that contain the notice, if there is one.
 KEPT_HEAD_BYTES = int(MOST_BYTES * _HEAD) + 200
 _EVERY_SECONDS = 1.0
-_NAMES = "attempt-*/log/*/std???"
+_NAMES = ("stdout", "stderr")
+#: Number of entries of a folder, and of logs of a job, that are looked at.
+_MOST_LOGS = 10_000
+#: Parts of a log's path that scripts may have made: attempt, folder of logs, rank, file.
+_PARTS = 4
 _NOTICE = b"[tidepool: %d bytes are left out here: a log keeps its beginning and its end]\n"
 _NOTICE_PATTERN = re.compile(re.escape(_NOTICE).replace(rb"%d", rb"([0-9]{1,18})"))
 
@@ -50,7 +58,7 @@ class LogRotation:
     def look(self) -> None:
         """Shorten the logs of this host's ranks that are too long."""
         for job in {Path(folder).parent for folder in self._folders()}:
-            logs = list(job.glob(_NAMES))
+            logs = logs_in(job)
             limit = log_limit(len(logs))
             for log in logs:
                 if log.parent.name.endswith(f".{self._host}"):
@@ -62,6 +70,25 @@ class LogRotation:
                 self.look()
             except OSError as error:
                 logger.warning("host=%s: shortening logs failed, retrying: %s", self._host, error)
+
+
+def logs_in(job: Path) -> list[Path]:
+    """Return the logs of a job's ranks. Scripts may have made more folders than anybody looks at, and links."""
+    folders = chain.from_iterable(_folders_in(attempt / "log") for attempt in _folders_in(job) if _is_attempt(attempt))
+    logs = (folder / name for folder in folders for name in _NAMES if (folder / name).is_file())
+    return [*islice(logs, _MOST_LOGS)]
+
+
+def _is_attempt(folder: Path) -> bool:
+    return folder.name.startswith("attempt-")
+
+
+def _folders_in(folder: Path) -> Iterator[Path]:
+    """Yield the folders in a folder, some thousands at most; none if it is a link."""
+    with suppress(OSError):  # removed meanwhile, or closed by the script
+        if stat.S_ISDIR(folder.lstat().st_mode):
+            with os.scandir(folder) as entries:
+                yield from (Path(entry) for entry in islice(entries, _MOST_LOGS) if entry.is_dir(follow_symlinks=False))
 
 
 def log_limit(count: int) -> int:
@@ -86,15 +113,15 @@ def shortened_by(data: bytes) -> Shortened | None:
 def trim(path: Path, limit: int) -> bool:
     """Remove the middle of a log that has more bytes than `limit`; return whether it did."""
     try:
-        # A script may replace its log by something else, which must not be changed.
+        # A script may replace its log, or a folder around it, by something else, which must not be changed.
         if path.lstat().st_size <= limit:
             return False
-        log = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
+        log = open_ours(path, os.O_RDWR | os.O_APPEND, parts=_PARTS)
     except OSError:  # a link, or deleted meanwhile
         return False
     try:
         status = os.fstat(log)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size <= limit:
+        if status.st_nlink != 1 or status.st_size <= limit:
             return False
         _shorten(log, status.st_size, limit)
     finally:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from tidepool.confine.devices import Device, give, shared
 from tidepool.protocol import ShimStatus
@@ -49,7 +50,7 @@ class Seals:
             return True
         try:
             self.limits.allow(key, shared() | {*gpus.values()})
-            give(shim.pid, gpus)
+            give(shim.pid, gpus, partial(self.limits.holds, key))
         except OSError as error:
             logger.warning("job=%s attempt=%s: its GPUs cannot be changed: %s", *key, error)
             return False

@@ -1,17 +1,19 @@
 """Walls around the trainings of this host: which places each may read and change, and what is closed to it."""
 
+import errno
+import stat
 import tempfile
 from os import getuid
 from pathlib import Path
-from shutil import rmtree
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from tidepool.cgroup_limits import usable
-from tidepool.confine.levels import Abilities, standing_of
+from tidepool.confine.levels import Abilities, is_at_least, standing_of
 from tidepool.confine.wall import Wall
 from tidepool.own_python import own_folder
 from tidepool.protocol import DesiredJob, LaunchSpec, ShimSpec
+from tidepool.safe_open import remove_below
 
 from workers.executor.config import ExecutorConfig
 from workers.executor.devices.files import why_not_apart
@@ -19,14 +21,17 @@ from workers.executor.devices.slot_devices import number_of_slots, recorded_uuid
 from workers.executor.environments.cache import Ready
 from workers.executor.environments.images import needs_folder
 from workers.executor.limits import Asked
-from workers.executor.users import user_of
+from workers.executor.slot_shares import slot_share
+from workers.executor.users import NoUserError, user_of
 
 __all__ = [
     "asked_of",
     "closed_ports",
+    "is_kept_apart",
     "isolation_of",
     "remove_temporary",
     "shared_memory_of",
+    "training_user",
     "tried_users",
     "wall_for",
     "why_no_training",
@@ -37,8 +42,8 @@ _SHARED: Final = (
     "others have, and the files of Tidepool."
 )
 _UNLIMITED: Final = (
-    "Trainings cannot be limited as TIDEPOOL_SLOT_MEMORY and TIDEPOOL_SLOT_PROCESSES say: {why}. Mend that, or unset "
-    "them for its executor."
+    "Trainings cannot be limited as TIDEPOOL_SLOT_MEMORY, TIDEPOOL_SLOT_CORES and TIDEPOOL_SLOT_PROCESSES say: {why}. "
+    "Mend that, or unset them for its executor."
 )
 _UNSEALED: Final = (
     "Trainings cannot be sealed here: {why}. Mend that, or set TIDEPOOL_ISOLATION=separate or walled for its executor "
@@ -50,6 +55,11 @@ _SHARES_GPUS: Final = (
 _LONGEST: Final = 500
 _TRAININGS: Final = "batchworkdir"
 _DEFAULT_PORTS: Final = {"redis": 6379, "rediss": 6379, "amqp": 5672, "amqps": 5671}
+
+
+def is_kept_apart(config: ExecutorConfig, least_isolation: str) -> bool:
+    """Return whether trainings are kept apart here at least as a group demands; "": it takes any host."""
+    return not least_isolation or is_at_least(config.isolation, least_isolation)
 
 
 def why_no_training(config: ExecutorConfig, abilities: Abilities) -> str:
@@ -116,7 +126,7 @@ def tried_users(config: ExecutorConfig) -> tuple[str, ...]:
 def wall_for(config: ExecutorConfig, desired: DesiredJob, environment: Ready) -> Wall | None:
     """Return the wall of a job's processes on this host, and make its folder for temporary files; None: no wall.
 
-    Raises NoUserError.
+    Raises NoUserError, and OSError.
     """
     if config.isolation == "shared":
         return None
@@ -126,7 +136,7 @@ def wall_for(config: ExecutorConfig, desired: DesiredJob, environment: Ready) ->
     given = [environment.given, environment.folder, str(needs_folder(Path(environment.folder)))]
     readable = [str(of_owner), launch.data_dir, *launch.data_folders, *(given if environment.folder else [])]
     temporary = _temporary(config, job, attempt)
-    temporary.parent.mkdir(mode=0o700, exist_ok=True)
+    _make_private(temporary.parent)
     temporary.mkdir(mode=0o700, exist_ok=True)
     return Wall(
         hidden=_existing(config.home, config.run, *config.secret_files, broker_socket(config.broker_url)),
@@ -143,6 +153,18 @@ def wall_for(config: ExecutorConfig, desired: DesiredJob, environment: Ready) ->
             config.slot_limits.memory_bytes,
         ),
     )
+
+
+def training_user(config: ExecutorConfig, desired: DesiredJob) -> int | None:
+    """Return the number of the user that a job's processes are on this host; None: they have no wall."""
+    if config.isolation == "shared":
+        return None
+    if config.user_ids is None:
+        return getuid()
+    try:
+        return user_of(config.user_ids, desired)
+    except NoUserError:  # it has started nothing here
+        return getuid()
 
 
 def shared_memory_of(
@@ -162,13 +184,15 @@ def shared_memory_of(
 
 def asked_of(spec: ShimSpec, config: ExecutorConfig) -> Asked:
     """Return what a job has with each of its slots on this host."""
-    share = max(0, usable().memory_bytes - config.reserved_memory_bytes) // (number_of_slots(config) or 1)
-    return Asked(spec.launch.memory_gib_per_gpu, spec.cores_per_slot, share)
+    asks_for_cores = spec.launch.cpus_per_gpu is not None
+    share = slot_share(config).memory_bytes
+    return Asked(spec.launch.memory_gib_per_gpu, spec.cores_per_slot, asks_for_cores, share)
 
 
 def remove_temporary(config: ExecutorConfig, job: int, attempt: int) -> None:
     """Remove the temporary files of a job that has ended here."""
-    rmtree(_temporary(config, job, attempt), ignore_errors=True)
+    place = _temporary(config, job, attempt)
+    remove_below(place.parent, [place.name])
 
 
 def closed_ports(broker_url: str) -> tuple[int, ...]:
@@ -186,6 +210,14 @@ def broker_socket(broker_url: str) -> Path | None:
 
 def _temporary(config: ExecutorConfig, job: int, attempt: int) -> Path:
     return Path(tempfile.gettempdir(), f"tidepool-trainings-{getuid()}", f"{config.mark}.{job}.{attempt}")
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder whose name every user of this machine can know. Raises OSError if another one has made it."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != getuid():
+        raise PermissionError(errno.EACCES, "another user of this machine has made it: remove it", str(folder))
 
 
 def _existing(*places: Path | None) -> tuple[str, ...]:

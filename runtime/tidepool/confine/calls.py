@@ -1,7 +1,8 @@
 """A filter of the kernel's calls (seccomp), for what Landlock does not see.
 
 Connections by MPTCP, by TCP's fast open and by io_uring go past Landlock's rules for ports. Keys that the kernel keeps
-are shared by all processes of a user.
+are shared by all processes of a user. Each of these may also limit the others (prlimit): a limit of one second of
+processor time ends a process of Tidepool as a signal would.
 """
 
 import struct
@@ -23,11 +24,12 @@ class _Machine(NamedTuple):
     add_key: int
     request_key: int
     keyctl: int
+    prlimit: int
 
 
 _MACHINES: Final = {
-    "x86_64": _Machine(0xC000003E, 41, 44, 46, 307, 248, 249, 250),
-    "aarch64": _Machine(0xC00000B7, 198, 206, 211, 269, 217, 218, 219),
+    "x86_64": _Machine(0xC000003E, 41, 44, 46, 307, 248, 249, 250, 302),
+    "aarch64": _Machine(0xC00000B7, 198, 206, 211, 269, 217, 218, 219, 261),
 }
 _IO_URING_SETUP: Final = 425
 #: Calls above it are those of x86-64's other set of calls.
@@ -46,6 +48,10 @@ def _argument(index: int) -> int:
     return 16 + 8 * index
 
 
+def _upper_half(index: int) -> int:
+    return _argument(index) + 4
+
+
 def filter_for(machine: str, *, has_closed_ports: bool) -> bytes | None:
     """Return the program that refuses calls; None: the numbers of this architecture's calls are not known here."""
     known = _MACHINES.get(machine)
@@ -55,6 +61,7 @@ def filter_for(machine: str, *, has_closed_ports: bool) -> bytes | None:
     program += _if(_AT_LEAST, _OTHER_SET, _ENOSYS)
     for number in (known.add_key, known.request_key, known.keyctl):
         program += _if(_EQUAL, number, _EPERM)
+    program += _limiting_others(known.prlimit)
     if has_closed_ports:
         program += _if(_EQUAL, _IO_URING_SETUP, _ENOSYS)
         program += _if_argument(known.socket, 2, _EQUAL, _MPTCP, _EPROTONOSUPPORT)
@@ -89,4 +96,20 @@ def _unless(test: int, value: int, error: int) -> list[bytes]:
 def _if_argument(number: int, index: int, test: int, value: int, error: int) -> list[bytes]:
     """Refuse this call if one of its arguments passes the test. Leaves the call's number loaded."""
     passed = [_step(_LOAD, _argument(index)), *_if(test, value, error), _step(_LOAD, _NUMBER)]
+    return [_step(_EQUAL, number, 0, len(passed)), *passed]
+
+
+def _limiting_others(number: int) -> list[bytes]:
+    """Refuse this call if it names a process, 0 being its own, and a new limit. Leaves the call's number loaded."""
+    process, new_limit = 0, 2
+    passed = [
+        _step(_LOAD, _argument(process)),
+        _step(_EQUAL, 0, 5, 0),
+        _step(_LOAD, _argument(new_limit)),
+        _step(_EQUAL, 0, 0, 2),
+        _step(_LOAD, _upper_half(new_limit)),
+        _step(_EQUAL, 0, 1, 0),
+        _refuse(_EPERM),
+        _step(_LOAD, _NUMBER),
+    ]
     return [_step(_EQUAL, number, 0, len(passed)), *passed]

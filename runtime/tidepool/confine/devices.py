@@ -8,7 +8,8 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 __all__ = ["FOLDER", "PSEUDO_TERMINALS", "Device", "device_of", "give", "link_standard_files", "shared", "shared_files"]
@@ -71,15 +72,21 @@ def link_standard_files() -> None:
         os.symlink(target, f"{FOLDER}/{name}")
 
 
-def give(pid: int, gpus: Mapping[str, Device]) -> None:
-    """Have the private /dev of a process contain these GPUs, by the names of their files, and no others.
+def give(pid: int, gpus: Mapping[str, Device], is_of_training: Callable[[int], bool]) -> None:
+    """Have the private /dev of a training contain these GPUs, by the names of their files, and no others.
 
-    Raises OSError, if it has no private one as well.
+    pid: number of a process that sees this /dev. Only the training says it, so `is_of_training` is asked about it.
+    Raises OSError, also if the process is another's or has no devices of its own.
     """
-    folder = os.open(f"/proc/{pid}/root{FOLDER}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    # The folder stays this process's: if the number becomes another one's meanwhile, nothing is found there any more.
+    process = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if os.fstat(folder).st_dev == os.stat(FOLDER).st_dev:
-            raise OSError(errno.EBUSY, "it has no devices of its own")
+        if not is_of_training(pid):
+            raise PermissionError(errno.EPERM, f"process {pid} is none of this training")
+        folder = _private_devices(process)
+    finally:
+        os.close(process)
+    try:
         there = {name for name in os.listdir(folder) if _GPU.fullmatch(name)}
         for name in there - gpus.keys():
             os.unlink(name, dir_fd=folder)
@@ -87,6 +94,32 @@ def give(pid: int, gpus: Mapping[str, Device]) -> None:
             _make(name, gpus[name], folder)
     finally:
         os.close(folder)
+
+
+def _private_devices(process: int) -> int:
+    """Return the descriptor of a process's own /dev. Raises OSError if it has none. process: its folder in /proc."""
+    root = os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=process)
+    try:
+        folder = os.open(
+            FOLDER.removeprefix("/"), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root
+        )
+    finally:
+        os.close(root)
+    device = os.fstat(folder).st_dev
+    with open("mountinfo", opener=partial(os.open, dir_fd=process)) as mounts:
+        is_mounted = any(_is_of_devices(line, device) for line in mounts)
+    if not is_mounted or device == os.stat(FOLDER).st_dev:
+        os.close(folder)
+        raise OSError(errno.EBUSY, "it has no devices of its own")
+    return folder
+
+
+def _is_of_devices(mount: str, device: int) -> bool:
+    """Return whether a line of /proc/<pid>/mountinfo is the mount of a private /dev, and no folder of that name."""
+    words, _, file_system = mount.partition(" - ")
+    _, _, number, top, place, *_ = words.split()
+    of = f"{os.major(device)}:{os.minor(device)}"
+    return (number, top, place) == (of, "/", FOLDER) and file_system.startswith("tmpfs ")
 
 
 def _make(name: str, device: Device, folder: int) -> None:

@@ -7,6 +7,7 @@ import platform
 import struct
 
 __all__ = [
+    "NEW_IPC",
     "NEW_MOUNTS",
     "NEW_PROCESSES",
     "NEW_USER",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 NEW_MOUNTS = 0x00020000
+NEW_IPC = 0x08000000
 NEW_USER = 0x10000000
 NEW_PROCESSES = 0x20000000
 

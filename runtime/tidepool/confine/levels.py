@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
-__all__ = ["Abilities", "Level", "Standing", "standing_of"]
+__all__ = ["LEVELS", "Abilities", "Level", "Standing", "is_at_least", "standing_of"]
 
 #: shared: trainings are not kept apart. walled: one user for all, each training behind a wall. separate: behind walls
 #: as well, and those of each person are a user of their own, each in a process space of its own. sealed: each has
 #: limits and a private /dev besides, and opens no GPU but its own.
 Level = Literal["shared", "walled", "separate", "sealed"]
+#: Levels from the lowest to the highest.
+LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 
 #: Versions of Landlock since which it keeps processes from TCP ports, and from signals and abstract sockets.
 PORTS_ABI, SCOPES_ABI = 4, 6
@@ -50,14 +52,19 @@ class Standing:
     lacks: tuple[str, ...] = ()
 
 
+def is_at_least(level: str, least: str) -> bool:
+    """Return whether a level keeps trainings apart at least as another does; an unknown one ("") does not."""
+    return level in LEVELS[LEVELS.index(least) :]
+
+
 def standing_of(abilities: Abilities) -> Standing:
     if not abilities.landlock:
         return Standing("shared", (abilities.why_no_landlock or "Its kernel has no Landlock.",))
     lacks = []
     if not abilities.mounts:
         lacks.append(
-            "Trainings can connect to unix sockets of this machine, and share its folders for temporary files and "
-            f"shared memory: {abilities.why_no_mounts or 'it gives them no mount namespace'}."
+            "Trainings can connect to unix sockets of this machine, and share its folders for temporary files, shared "
+            f"memory and message queues: {abilities.why_no_mounts or 'it gives them no mount namespace'}."
         )
     if abilities.landlock < PORTS_ABI:
         lacks.append("Trainings can connect to every TCP port: Linux 6.7 is the first that keeps them from some.")

@@ -1,7 +1,8 @@
 """A private view of the file system: all of it read-only, hidden places covered, and the job's own places writable.
 
 Landlock does not keep a process from connecting to a unix socket that has a path, nor from changing modes, times and
-attributes of files. Processes in this view do not see the sockets, and all that is not theirs is read-only.
+attributes of files. Processes in this view do not see the sockets, and all that is not theirs is read-only. Nor do they
+share the memory, semaphores and message queues of System V and POSIX with others: Landlock does not guard these.
 """
 
 import os
@@ -23,7 +24,7 @@ SERVICES = "/run"
 _KEPT_SERVICES = ("systemd/resolve", "nvidia-persistenced", "nvidia-fabricmanager", "nscd", "resolvconf")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108
 #: Mounts that stay writable; permissions guard what is there.
-_WRITABLE = ("/proc", "/dev/pts", "/dev/mqueue", "/dev/hugepages")
+_WRITABLE = ("/proc", "/dev/pts", "/dev/hugepages")
 _NO_PROGRAMS_OR_SETUID = 0b1010
 #: Settings of the kernel, which uid 0 may change without any capability.
 _KERNEL_SETTINGS = tuple(f"/proc/{name}" for name in ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi"))
@@ -95,12 +96,12 @@ def drop_capabilities() -> None:
 
 
 def _leave_mounts() -> None:
-    """Get a copy of the mounts. Without the right to it, become the only user of a new user namespace."""
+    """Get a copy of the mounts, and an IPC namespace. Without the right to it, be the only user of a user namespace."""
     if kernel.capabilities() >> _SYS_ADMIN & 1:
-        kernel.unshare(kernel.NEW_MOUNTS)
+        kernel.unshare(kernel.NEW_MOUNTS | kernel.NEW_IPC)
         return
     user, group = os.geteuid(), os.getegid()
-    kernel.unshare(kernel.NEW_USER | kernel.NEW_MOUNTS)
+    kernel.unshare(kernel.NEW_USER | kernel.NEW_MOUNTS | kernel.NEW_IPC)
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")

@@ -44,7 +44,7 @@ _PRIVATE = (
 )
 _DEVICES = (
     *("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "fuse", "kfd", "dri", "infiniband", "accel"),
-    *("nvidia-caps", "nvidia-caps-imex-channels", "gdrdrv", "hugepages", "mqueue", "dxg", "davinci_manager"),
+    *("nvidia-caps", "nvidia-caps-imex-channels", "gdrdrv", "hugepages", "dxg", "davinci_manager"),
 )
 #: Beginnings of the names of further devices for computing.
 _NUMBERED_DEVICES = ("nvidia", "accel", "davinci", "uverbs")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidepool.safe_open import open_below
+from tidepool.safe_open import open_below, open_regular
 
 __all__ = ["OwnCheckpoint", "SaveJournal", "complete_checkpoints", "remove_unfinished", "saves_in"]
 
@@ -26,6 +26,8 @@ _CHECKPOINTS = "checkpoint"
 _OF_LIBRARIES = re.compile(r"(checkpoint|step|epoch)[-_]\d+")
 #: Bytes at the end of a file that are read: those of some thousands of checkpoints.
 _READ_BYTES = 1024**2
+#: Longest file of JSON that is taken for whole: the Trainer's state has all that was logged.
+_JSON_BYTES = 64 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -159,9 +161,14 @@ def _is_complete(save: _Save, by_rank: dict[int, dict[str, _Save]], path: Path) 
 
 
 def _is_json(file: Path) -> bool:
+    descriptor = open_regular(file)
+    if descriptor is None:
+        return False
+    with open(descriptor, "rb") as stream:
+        text = stream.read(_JSON_BYTES)
     try:
-        json.loads(file.read_bytes())
-    except (OSError, ValueError):
+        json.loads(text)
+    except (ValueError, RecursionError):
         return False
     return True
 

@@ -121,4 +121,9 @@ def test_files_of_tidepool_are_explained(run: Job, alice_client: Client) -> None
         "plans.jsonl": "Tidepool's record of the processes of each size",
         "metrics.jsonl": "Tidepool's record of the metrics of each step",
     }
+    snapshot = job_folder(run).attempt(1) / "log" / "gpu1.0.1" / "gpu-memory.pickle"
+    snapshot.parent.mkdir(parents=True)
+    snapshot.write_bytes(b"..")
+    notes = {file.shown_path: file.note for file in result_files(run)}
+    assert "pytorch.org/memory_viz" in notes["gpu-memory.pickle"]
     assert "Tidepool's record" in alice_client.get(f"/jobs/{run.pk}/results/").content.decode().replace("&#x27;", "'")

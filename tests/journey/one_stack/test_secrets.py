@@ -1,5 +1,6 @@
 """Through the whole product, behind walls: a training gets its secrets, and no value is found anywhere else."""
 
+import gzip
 import json
 import sqlite3
 import subprocess
@@ -37,6 +38,39 @@ raise ValueError("refused: " + token)
 """
 
 
+#: Trains for ever with the secret in the arguments, variables and closures of all of its functions.
+HOLDS = """
+import os, sys, threading, time, torch
+
+class Holder:
+    def __init__(self, token):
+        self.token = token
+
+def waits(token, *, key):
+    while True:
+        time.sleep(0.05)
+
+def step(model, optimizer, token):
+    kept = [token, Holder(token), {"token": token}]
+    loss = model(torch.rand(8, 4)).sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return kept
+
+def train(token, key):
+    threading.Thread(target=waits, args=(token,), kwargs={"key": key}, daemon=True).start()
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    print("trains", flush=True)
+    while True:
+        step(model, optimizer, token)
+        time.sleep(0.02)
+
+train(os.environ["HF_TOKEN"], open(os.environ["KEY_FILE"]).read())
+"""
+
+
 @pytest.fixture(scope="module")
 def client(stack: RunningStack) -> Iterator[Client]:
     with stack.api() as api:
@@ -49,7 +83,16 @@ def files_with(folder: Path, *texts: str) -> set[str]:
     """Return the names of the files below the folder that contain one of the texts."""
     wanted = [text.encode() for text in texts]
     found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    return {path.name for path in found if any(text in path.read_bytes() for text in wanted)}
+    return {path.name for path in found if any(text in content_of(path) for text in wanted)}
+
+
+def content_of(path: Path) -> bytes:
+    """Return what is in a file, unpacked; b"" if it was removed meanwhile, as processes replace their own."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    return gzip.decompress(content) if path.suffix == ".gz" else content
 
 
 def watch_processes(lines: set[str], holders: set[str], over: Event) -> None:
@@ -138,3 +181,32 @@ def test_a_secret_is_given_and_found_nowhere_else(stack: RunningStack, client: C
     assert holders <= {"sh", "cat"}, "what the script has started"
     held = subprocess.run(["grep", "-l", "canary_5", "-r", str(stack.home / "run")], capture_output=True, check=False)
     assert held.stdout == b""
+
+
+def test_no_record_of_what_a_rank_does_has_a_secret(stack: RunningStack, client: Client, tmp_path: Path) -> None:
+    """Stacks, flame graphs and traces name functions and lines, and no value of an argument or variable."""
+    for secret in ({"name": "HOLDS_TOKEN", "value": CANARY}, {"name": "HOLDS_FILE", "value": KEY, "is_file": True}):
+        client.connection.json("POST", "secrets/", json=secret)
+    script = tmp_path / "holds.py"
+    script.write_text(HOLDS.replace("HF_TOKEN", "HOLDS_TOKEN").replace("KEY_FILE", "HOLDS_FILE"))
+    job = client.submit(script, name="holds", secrets="HOLDS_TOKEN HOLDS_FILE")
+    try:
+        wait_until(lambda: "trains" in "".join(job.logs()), "that it trains")
+        job.take_stacks()
+        stacks = wait_until(lambda: (found := job.stacks()).groups and found, "its stacks")
+        job.record_flame(seconds=5)
+        flame = wait_until(lambda: (found := job.flame()).text and found, "its flame graph")
+        job.record_trace(steps=2)
+        trace = wait_until(lambda: (found := job.trace()).text and found, "its trace")
+        written = [
+            content_of(job.save_flame(tmp_path / "flame.json")),
+            content_of(job.save_trace(tmp_path / "trace.json.gz")),
+        ]
+    finally:
+        job.cancel()
+    assert (stacks.state, flame.state, trace.state) == ("taken", "recorded", "recorded")
+    assert all("holds.py line" in repr(record) for record in (stacks, flame)), "it is the script that is shown"
+    told = "".join([repr(stacks), repr(flame), repr(trace), *(str(each) for each in written), "".join(job.logs())])
+    assert "canary_5" not in told
+    assert "canary+line" not in told
+    assert files_with(stack.home, "canary_5", "canary+line") <= {"written-by-the-script"}, "in a record of the rank"

@@ -1,5 +1,6 @@
 """Records of what libraries have saved: which checkpoints are complete, where they are, and what is half written."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,18 @@ def test_a_folder_of_checkpoints_that_has_moved_on_is_followed(job: Path) -> Non
     for before in (None, 2):
         [checkpoint] = complete_checkpoints(job, before=before)
         assert checkpoint.path == job / "attempt-2/checkpoint/checkpoint-10"
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_or_a_device_in_place_of_the_last_file_keeps_nobody_waiting(job: Path) -> None:
+    """The control plane looks at these files, too."""
+    folder = job / "attempt-1" / "checkpoint" / "checkpoint-10"
+    saved(SaveJournal(job / "attempt-1", 0, 1), folder, 10, ends=False)
+    os.mkfifo(folder / "trainer_state.json")
+    assert names(job) == []
+    (folder / "trainer_state.json").unlink()
+    (folder / "trainer_state.json").symlink_to("/dev/zero")
+    assert names(job) == []
 
 
 def test_what_is_half_written_is_removed_where_it_has_moved_to(job: Path) -> None:

@@ -1,14 +1,19 @@
 """Journals are read from the acknowledged entry on, sent again when nobody acknowledges, and never pile up."""
 
 import json
+import os
+import tracemalloc
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
-from tidepool.journal import Journal, read_journal
+from tidepool.journal import Journal, entries_in, read_journal
 from tidepool.protocol import CheckpointPublished, DesiredJob, RankExited, RankStarted
+from tidepool.safe_open import ForeignFileError
 
+from jobs.control.intake import MESSAGE_BYTES
 from tests.runtime.process_tree import launch_spec
 from tests.workers.executor.embedded import desired_job
 from workers.executor.journals import Journals
@@ -220,9 +225,10 @@ def test_what_a_plain_script_records_keeps_its_steps_over_executors(tmp_path: Pa
     plain = msgspec.structs.replace(desired, launch=msgspec.structs.replace(desired.launch, engine="single"))
     journals = Journals("host-a", tmp_path / "journals.json")
     journals.follow(plain)
-    path = tmp_path / "log" / "evaluation-metrics.txt"
-    path.parent.mkdir()
-    (Path(desired.launch.folder) / "evaluation-metrics.txt").symlink_to(path)
+    folder, file = Path(desired.launch.folder), Path("log", "host-a.0.1", "evaluation-metrics.txt")
+    path = folder / file
+    path.parent.mkdir(parents=True)
+    (folder / "evaluation-metrics.txt").symlink_to(file)
     assert not journals.has_unsent()
     write_recorded(path, 1, 2, 3)
     assert not journals.has_urgent()
@@ -259,6 +265,144 @@ def test_an_unreadable_journal_does_not_silence_the_others(journals: Journals, d
     (Path(desired.launch.folder) / "plans.jsonl").write_text("no json\n")
     write_steps(desired, 1, 1)
     assert numbers(journals) == [1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]",
+        '"text"',
+        "[" * 100_000,
+        '{"kind": "lost", "data": ' + "[" * 900 + "]" * 900 + "}",
+        '{"kind": "lost", "data": []}',
+        '{"kind": 5, "data": {}}',
+        '{"kind": "' + "k" * 1000 + '", "data": {}}',
+        '{"kind": "lost", "data": {"x": "' + "x" * 2**20 + '"}}',
+    ],
+)
+def test_a_line_that_a_script_has_written_does_not_silence_the_others(
+    journals: Journals, desired: DesiredJob, line: str
+) -> None:
+    """An entry that is none would make the whole report invalid, and the host silent."""
+    journals.follow(desired)
+    (Path(desired.launch.folder) / "plans.jsonl").write_text(f"{line}\n")
+    write_steps(desired, 1, 1)
+    assert numbers(journals) == [1]
+
+
+def grown(act: Callable[[], object]) -> float:
+    """Return by how many MiB this process's memory has grown at most while it acted."""
+    tracemalloc.start()
+    try:
+        act()
+        return tracemalloc.get_traced_memory()[1] / 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["plans.jsonl", "journal/shim.host-a.jsonl"])
+def test_a_line_of_100_megabytes_takes_no_memory_and_silences_nobody(
+    journals: Journals, desired: DesiredJob, tmp_path: Path, name: str
+) -> None:
+    folder = Path(desired.launch.folder)
+    (tmp_path / "other").mkdir()
+    other = msgspec.structs.replace(desired, job=4, launch=launch_spec(tmp_path / "other", ""))
+    for each in (desired, other):
+        journals.follow(each)
+    (folder / name).parent.mkdir(exist_ok=True)
+    with (folder / name).open("wb") as file:
+        for _ in range(100):
+            file.write(b"x" * 10**6)
+    write_steps(other, 1, 2)
+    found: list[str] = []
+    assert grown(lambda: found.extend(entry.journal for entry in journals.take(500))) < 4
+    assert {*found} == {"4.1.metrics"}
+    assert grown(lambda: read_journal(folder / name)) < 4
+
+
+def test_a_million_entries_take_no_memory_and_leave_room_for_others(journals: Journals, desired: DesiredJob) -> None:
+    folder = Path(desired.launch.folder)
+    line = json.dumps({"number": 1, "kind": "lost", "data": {"x": [{"y": {}}] * 5}}) + "\n"
+    (folder / "plans.jsonl").write_text(line * 10**6)
+    record(desired, "rank_started")
+    journals.follow(desired)
+    found: list[str] = []
+    assert grown(lambda: found.extend(entry.journal for entry in journals.take(500))) < 32
+    assert SHIM in found
+    assert len(found) <= 500
+
+
+def test_readers_of_a_journal_without_end_look_at_its_newest_part(tmp_path: Path) -> None:
+    path = tmp_path / "plans.jsonl"
+    [_, _] = write(path, "rank_started", "checkpoint")
+    with path.open("ab") as file:
+        file.write(b'{"number": 3, "kind": "other", "data": {}}\n' * 20_000)
+    write(path, "rank_exited")
+    assert [*entries_in(path, 2000)] == [ENTRIES["rank_exited"]]
+    assert [*entries_in(path)] == [ENTRIES[kind] for kind in ("rank_started", "checkpoint", "rank_exited")]
+
+
+def test_a_file_that_takes_no_room_keeps_no_reader_and_no_writer_busy(tmp_path: Path) -> None:
+    """A script can make a journal as long as the file system allows, of zeros."""
+    path = tmp_path / "journal" / "shim.host-a.jsonl"
+    write(path, "rank_started")
+    os.truncate(path, 2**40)
+    assert read_journal(path) == []
+    with pytest.raises(ForeignFileError, match="too long"):
+        Journal(path)
+    assert path.stat().st_size == 2**40, "it is the training's, and is left alone"
+
+
+@pytest.mark.parametrize("target", ["{theirs}", "../theirs", "log/theirs"])
+def test_a_plain_scripts_record_leads_to_no_file_of_anothers(tmp_path: Path, desired: DesiredJob, target: str) -> None:
+    plain = msgspec.structs.replace(desired, launch=msgspec.structs.replace(desired.launch, engine="single"))
+    folder, theirs = Path(desired.launch.folder), tmp_path / "theirs"
+    write_recorded(theirs, 1)
+    (folder / "log").mkdir()
+    (folder / "log" / "theirs").symlink_to(theirs)
+    (folder / "evaluation-metrics.txt").symlink_to(target.format(theirs=theirs))
+    journals = Journals("host-a", tmp_path / "journals.json")
+    journals.follow(plain)
+    assert journals.take(500) == []
+
+
+@pytest.mark.parametrize("place", ["plans.jsonl", "journal"])
+def test_no_link_makes_a_journal_of_anothers_file(
+    journals: Journals, desired: DesiredJob, tmp_path: Path, place: str
+) -> None:
+    theirs = tmp_path / "theirs"
+    write(theirs / "shim.host-a.jsonl", "checkpoint")
+    with (theirs / "shim.host-a.jsonl").open("a") as file:
+        file.write("no line")
+    before = (theirs / "shim.host-a.jsonl").read_text()
+    link = Path(desired.launch.folder) / place
+    link.symlink_to(theirs if place == "journal" else theirs / "shim.host-a.jsonl")
+    path = link / "shim.host-a.jsonl" if place == "journal" else link
+    journals.follow(desired)
+    assert numbers(journals) == []
+    assert read_journal(path) == []
+    with pytest.raises(ForeignFileError):
+        Journal(path)
+    assert (theirs / "shim.host-a.jsonl").read_text() == before
+
+
+def test_a_pipe_in_place_of_a_journal_keeps_nobody_waiting(journals: Journals, desired: DesiredJob) -> None:
+    path = Path(desired.launch.folder) / "plans.jsonl"
+    os.mkfifo(path)
+    journals.follow(desired)
+    assert numbers(journals) == []
+    assert read_journal(path) == []
+
+
+def test_a_report_has_no_more_bytes_than_the_control_plane_reads(journals: Journals, desired: DesiredJob) -> None:
+    journals.follow(desired)
+    lines = [json.dumps({"step": step, "x": "\N{DUCK}" * 30_000}) for step in range(1, 41)]
+    (Path(desired.launch.folder) / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    record(desired, "rank_started")
+    taken = journals.take(500)
+    assert len({entry.journal for entry in taken}) == 2
+    assert 1 < len(taken) < 40
+    assert len(json.dumps(json.dumps([entry.data for entry in taken]))) * 4 / 3 < MESSAGE_BYTES
 
 
 def test_a_torn_line_is_cut_off_before_the_next_writer_goes_on(tmp_path: Path) -> None:

@@ -53,6 +53,27 @@ def test_a_long_one_keeps_whole_lines_of_its_beginning_and_end_again_and_again(t
         assert LIMIT / 10 < len(head) < len(tail) < path.stat().st_size < LIMIT * 0.6
 
 
+@pytest.mark.parametrize(
+    "place", ["attempt-1", "attempt-1/log", "attempt-1/log/h.0.1.h", "attempt-1/log/h.0.1.h/stdout"]
+)
+def test_no_link_makes_a_log_of_another_training_shorter(tmp_path: Path, place: str) -> None:
+    theirs, job = _log(tmp_path / "theirs"), tmp_path / "3"
+    theirs.write_bytes(b"x" * log_rotation.MOST_BYTES + b"y")
+    link = job / place
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "theirs" / place, target_is_directory=True)
+    (job / "attempt-2").mkdir()
+    LogRotation("h", lambda: [str(job / "attempt-2")]).look()
+    assert theirs.stat().st_size == log_rotation.MOST_BYTES + 1
+
+
+def test_very_many_folders_of_logs_are_not_all_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_rotation, "_MOST_LOGS", 10)
+    for number in range(30):
+        _log(tmp_path, f"h.0.{number}.h").write_bytes(b"x")
+    assert len(log_rotation.logs_in(tmp_path)) == 10
+
+
 def test_one_endless_line_is_shortened_as_well(tmp_path: Path) -> None:
     path = _log(tmp_path)
     path.write_bytes(b"\r50 %" * LIMIT)

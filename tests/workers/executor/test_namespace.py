@@ -10,7 +10,7 @@ from tidepool import json_sockets, procfs
 
 from tests.hosts.machines import ROOT, why_impossible
 from tests.missing import leave_out
-from workers.executor.job_reconciler import _pid_is_its_own
+from workers.executor.dead_shims import _pid_is_its_own
 from workers.executor.namespace import is_left_out_of_sight
 
 #: Higher than any that the kernel gives.
@@ -44,11 +44,13 @@ print(is_left_out_of_sight(Path({str(tmp_path)!r})))
 @pytest.mark.root
 def test_a_pid_from_before_the_namespace_means_nothing_in_it() -> None:
     started_at = time.time() - 60
-    asked = "from workers.executor.job_reconciler import _pid_is_its_own as own; "
-    assert in_own_namespace(f"{asked}print(own({_NO_PID}, {started_at}))") == "False"
-    assert in_own_namespace(f"{asked}print(own({_NO_PID}, {started_at + 120}))") == "True"
+    asked = "from tidepool import procfs; from workers.executor.dead_shims import _pid_is_its_own as own; "
+    for seconds, answer in ((0, "False"), (120, "True")):
+        call = f"own({_NO_PID}, {started_at + seconds}, procfs.numbers_begun_at())"
+        assert in_own_namespace(f"{asked}print({call})") == answer
 
 
 def test_a_session_is_a_ranks_although_its_first_process_has_ended() -> None:
-    assert _pid_is_its_own(_NO_PID, time.time())
-    assert not _pid_is_its_own(_NO_PID, procfs.numbers_begun_at() - 60)
+    begun_at = procfs.numbers_begun_at()
+    assert _pid_is_its_own(_NO_PID, time.time(), begun_at)
+    assert not _pid_is_its_own(_NO_PID, begun_at - 60, begun_at)

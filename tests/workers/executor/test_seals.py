@@ -3,11 +3,14 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tidepool.confine.devices import Device, give
 from tidepool.confine.levels import Abilities
 from tidepool.confine.probe import Apart, probe
 
@@ -129,6 +132,66 @@ def test_a_training_opens_the_gpus_of_its_slots_only(host: Host, tmp_path: Path,
     send(3, 0)
     wait_until(lambda: sees(first), lambda: f"one GPU again: {told(tmp_path, 0)} {host.log()}")
     assert told(tmp_path, 0)["gpus"] == {first: "done", second: "ENOENT"}
+
+
+def test_no_device_is_made_for_a_process_that_is_not_the_trainings(tmp_path: Path) -> None:
+    """A sealed training can have its guardian say any number."""
+    with subprocess.Popen(["/bin/sleep", "600"]) as another:
+        try:
+            with pytest.raises(PermissionError, match="is none of this training"):
+                give(another.pid, {"nvidia0": Device("c", 1, 3)}, lambda pid: False)
+        finally:
+            another.kill()
+    with pytest.raises(FileNotFoundError):
+        give(2**22 + 1, {}, lambda pid: True)
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_no_device_is_made_where_a_training_has_put_another_dev(tmp_path: Path, kind: str) -> None:
+    """In a user namespace, a process of the training can take any folder of its own for the root of all files."""
+    if os.getuid() != 0:
+        pytest.skip("only root can make devices")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "nvidia7").touch()
+    root = tmp_path / "root"
+    root.mkdir()
+    if kind == "link":
+        (root / "dev").symlink_to(elsewhere)
+    else:
+        (root / "dev").mkdir()
+        (root / "dev" / "nvidia7").touch()
+    code = f"import os, time; os.chroot({str(root)!r}); os.chdir('/'); print('in', flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            with pytest.raises(OSError):
+                give(process.pid, {"nvidia0": Device("c", 1, 3)}, lambda pid: True)
+        finally:
+            process.kill()
+    assert os.listdir(elsewhere) == ["nvidia7"]
+    if kind == "folder":
+        assert os.listdir(root / "dev") == ["nvidia7"]
+
+
+def test_a_process_is_a_jobs_by_the_kernels_record() -> None:
+    try:
+        groups = control_groups(Amounts(processes=64), f"holds-{os.getpid()}", filters_devices=True)
+    except NoLimitsError as error:
+        pytest.skip(str(error))
+    with subprocess.Popen(["/bin/sleep", "600"]) as inside, subprocess.Popen(["/bin/sleep", "600"]) as outside:
+        try:
+            groups.hold("7.1", inside.pid, 1)
+            assert groups.holds("7.1", inside.pid)
+            assert not groups.holds("7.1", outside.pid)
+            with pytest.raises(FileNotFoundError):
+                groups.holds("8.1", inside.pid)
+        finally:
+            for process in (inside, outside):
+                process.kill()
+                process.wait()
+            wait_until(lambda: not (groups.forget("7.1") or groups._place_of_devices("7.1").exists()), "no group")
 
 
 def test_sealed_trainings_need_limits(tmp_path: Path) -> None:

@@ -1,21 +1,38 @@
 """Walls around the trainings of an executor, by real processes."""
 
 import json
+import os
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from tidepool import procfs
 from tidepool.confine.levels import Abilities
 from tidepool.env import site_of
+from tidepool.json_sockets import socket_path
+from tidepool.own_python import own_folder
+from tidepool.protocol import ShimSpec
 
+from tests.deep_folders import make_deep
+from tests.isolation import wall_around
 from tests.runtime.process_tree import launch_spec
+from tests.waiting import wait_until
 from tests.workers.executor.embedded import Host, desired_job
 from tests.workers.executor.environments.test_cache import wheel
 from workers.executor.config import ExecutorConfig
 from workers.executor.environments.cache import Ready
-from workers.executor.walls import closed_ports, isolation_of, shared_memory_of, wall_for, why_no_training
+from workers.executor.forkserver import Forkserver
+from workers.executor.walls import (
+    closed_ports,
+    isolation_of,
+    remove_temporary,
+    shared_memory_of,
+    wall_for,
+    why_no_training,
+)
 
 GIB = 1024**3
 ALL = Abilities(landlock=7, mounts=True, calls=True)
@@ -86,6 +103,34 @@ def test_pip_installs_into_the_trainings_own_folder(host: Host, tmp_path: Path) 
     assert len([*(tmp_path / ".own").rglob("tidesmall.py")]) == 1
 
 
+@pytest.mark.parametrize("place", ["python", "python/host-a", "log", "log/shim.host-a.err"])
+def test_a_link_of_the_trainings_own_leads_its_next_guardian_nowhere(
+    warm_forkserver: Forkserver, tmp_path: Path, place: str
+) -> None:
+    """Guardians write into folders that an earlier attempt, or a rank on another host, may have put links into."""
+    job, outside = tmp_path / "job", tmp_path / "outside"
+    for folder in (job, outside / "log", outside / "bin"):
+        folder.mkdir(parents=True)
+    theirs = outside / "log" / "theirs"
+    theirs.write_text("theirs")
+    launch = launch_spec(job, TRIES, engine="fixed", data_dir="")
+    link = (own_folder(launch) if place.startswith("python") else Path(launch.folder)) / place
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(theirs if place.endswith(".err") else outside / place.partition("/")[0])
+    (outside / "python").mkdir()
+
+    def times() -> dict[Path, int]:
+        return {path: path.lstat().st_mtime_ns for path in (outside, *outside.rglob("*"))}
+
+    before, mark = times(), f"test{os.getpid()}-{tmp_path.name}"
+    spec = ShimSpec(7, 1, "host-a", "127.0.0.1", mark, True, launch)
+    warm_forkserver.fork_shim(spec, socket_path(tmp_path / "shim.sock"), wall_around(job, (), "walled"))
+    wait_until(lambda: times() != before or not procfs.marked(f"{mark}.7.1.shim"), "the guardian has ended")
+    for process in procfs.marked(mark):
+        procfs.kill(process)
+    assert times() == before
+
+
 def test_the_home_is_hidden_and_a_jobs_own_folders_are_not(config: ExecutorConfig, tmp_path: Path) -> None:
     job = tmp_path / "results" / "alice" / "batchworkdir" / "7"
     job.mkdir(parents=True)
@@ -99,6 +144,35 @@ def test_the_home_is_hidden_and_a_jobs_own_folders_are_not(config: ExecutorConfi
     assert wall.closed_ports == (6390,)
     assert Path(wall.temporary).stat().st_mode & 0o777 == 0o700
     assert wall_for(replace(config, isolation="shared"), desired, Ready()) is None
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_no_folder_of_another_user_becomes_that_for_temporary_files(
+    config: ExecutorConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    place = tmp_path / f"tidepool-trainings-{os.getuid()}"
+    if kind == "link":
+        place.symlink_to(tmp_path)
+    else:
+        if os.getuid() != 0:
+            pytest.skip("only root can make a folder of another user")
+        place.mkdir()
+        os.chown(place, 65534, 65534)
+    with pytest.raises(PermissionError, match="another user of this machine"):
+        wall_for(config, desired_job(launch_spec(tmp_path, ""), [0]), Ready())
+
+
+def test_temporary_files_are_removed_however_deep_and_through_no_link(config: ExecutorConfig, tmp_path: Path) -> None:
+    desired = desired_job(launch_spec(tmp_path, ""), [0])
+    wall = wall_for(config, desired, Ready())
+    assert wall is not None
+    place, theirs = Path(wall.temporary), tmp_path / "theirs"
+    theirs.mkdir()
+    (place / "link").symlink_to(theirs)
+    make_deep(place)
+    remove_temporary(config, desired.job, desired.attempt)
+    assert (place.exists(), theirs.exists()) == (False, True)
 
 
 #: Tells the size of /dev/shm.

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from tidepool.journal import read_journal
+from tidepool.journal import entries_in
 from tidepool.nni_environment import REPORTS_FILE
 from tidepool.own_checkpoints import PROGRESS_FILE
 from tidepool.protocol import GenerationPlanned, ObservedStep, to_json
@@ -142,10 +142,11 @@ class Watch:
         """Add the logs of rank 0 as soon as its member is known."""
         if any(source.kind == "log" for source in self.sources.values()):
             return
-        planned = [entry for entry in read_journal(self.folder / "plans.jsonl") if isinstance(entry, GenerationPlanned)]
-        if not planned or not planned[0].members:
+        entries = entries_in(self.folder / "plans.jsonl")
+        planned = next((entry for entry in entries if isinstance(entry, GenerationPlanned)), None)
+        if planned is None or not planned.members:
             return
-        first = planned[0].members[0]
+        first = planned.members[0]
         for stream in _STREAMS:
             key = f"attempt:log/{first.member_id}.{first.host}/{stream}"
             source = LogSource(stream)

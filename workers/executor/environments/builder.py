@@ -38,6 +38,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from tidepool import procfs
 from tidepool.env import site_of
+from tidepool.safe_open import open_ours
 from uv import find_uv_bin
 
 from workers.executor.environments.conda import SOLVERS, cause_in, command_for, solver_in, variables_for
@@ -53,7 +54,7 @@ from workers.executor.environments.requirements import (
     package_in,
 )
 
-__all__ = ["NOT_WANTED", "BuildError", "Built", "Unsolvable", "build", "built_at"]
+__all__ = ["NOT_WANTED", "BuildError", "Built", "Unsolvable", "build", "built_at", "opened_log"]
 
 logger = logging.getLogger(__name__)
 
@@ -128,9 +129,8 @@ def build(
     work = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    log.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with log.open("ab") as output:
+        with opened_log(log) as output:
             output.write(f"{_what_is_done(required)}.\n".encode())
             output.flush()
             _Build(folder, work, dict(environment), output, wanted, agreed).run(required, there)
@@ -397,7 +397,7 @@ class _Build:
         )
         self._wait(process)
         if process.returncode != 0:
-            said = _lines_since(Path(self._output.name), begins)
+            said = _lines_since(self._output, begins)
             kind = Unsolvable if any(_NO_SOLUTION in line for line in said) else BuildError
             last = "\n".join(said[-_HEADLINE_LINES:]) or f"{name} failed without output"
             raise kind(cause_in(said) or last if name in SOLVERS else last)
@@ -474,10 +474,14 @@ def _name_in(line: str) -> str:
     return canonicalize_name(re.split(r"[=@ ;\[]", line, maxsplit=1)[0])
 
 
-def _lines_since(log: Path, begins: int) -> list[str]:
+def opened_log(log: Path) -> IO[bytes]:
+    """Open a build's log, which is in the folder of an attempt, where ranks on other hosts may have put links."""
+    return open(open_ours(log, os.O_RDWR | os.O_CREAT | os.O_APPEND, parts=3), "ab")
+
+
+def _lines_since(log: IO[bytes], begins: int) -> list[str]:
     """Return uv's last lines in a log from that byte on."""
-    size = os.stat(log).st_size
-    with log.open("rb") as file:
-        file.seek(max(begins, size - _TAIL_BYTES))
-        text = file.read().decode(errors="replace").replace("+cluster", "")
+    size = os.fstat(log.fileno()).st_size
+    begins = max(begins, size - _TAIL_BYTES)
+    text = os.pread(log.fileno(), size - begins, begins).decode(errors="replace").replace("+cluster", "")
     return [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("$ ")]

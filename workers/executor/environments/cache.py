@@ -19,7 +19,7 @@ from typing import Final
 from tidepool.backoff import Interval
 from uv import find_uv_bin
 
-from workers.executor.environments.builder import NOT_WANTED, BuildError, Unsolvable, build, built_at
+from workers.executor.environments.builder import NOT_WANTED, BuildError, Unsolvable, build, built_at, opened_log
 from workers.executor.environments.disk import size_on_disk
 from workers.executor.environments.given import FolderError, Folders
 from workers.executor.environments.requirements import Wanted, digest_of, installed, wanted_of
@@ -187,9 +187,8 @@ class Environments:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(self._folder / f"{folder.name}.lock", "a") as lock:
             if not _locked(lock.fileno()):
-                log.parent.mkdir(parents=True, exist_ok=True)
-                with log.open("a") as output:
-                    output.write("Waiting for another training on this host that installs the same packages.\n")
+                with opened_log(log) as output:
+                    output.write(b"Waiting for another training on this host that installs the same packages.\n")
             while not _locked(lock.fileno()):
                 if not self._is_wanted(who):
                     raise BuildError(NOT_WANTED)

@@ -22,7 +22,8 @@ KEY, NAME = (3, 1), "3.1.observed"
 class Training:
     """A script's folders, and the executor that looks at them."""
 
-    def __init__(self, top: Path) -> None:
+    def __init__(self, top: Path, member_id: str = "host-a.0.1") -> None:
+        """member_id: of the first rank, as the training's own journal says."""
         self.top = top
         self.folder, self.code = top / "3" / "attempt-1", top / "3" / "_submitted_code" / "script"
         self.log = self.folder / "log" / "host-a.0.1.host-a" / "stdout"
@@ -31,7 +32,7 @@ class Training:
         (self.code / "given.csv").write_text("step,loss\n1,5\n")
         (top / "3" / "code.json").write_text(json.dumps({"given.csv": [15, 0]}))
         journal = Journal(self.folder / "plans.jsonl")
-        journal.append(GenerationPlanned(1, [PlanMember("host-a.0.1", "host-a", 0, holder=True)], 1, "start", at=1.0))
+        journal.append(GenerationPlanned(1, [PlanMember(member_id, "host-a", 0, holder=True)], 1, "start", at=1.0))
         journal.close()
         places = {"folder": str(self.folder), "code_folder": str(self.code)}
         launch = msgspec.structs.replace(launch_spec(top, "", engine="single"), **places)
@@ -186,6 +187,16 @@ def test_links_are_not_followed(training: Training, tmp_path: Path) -> None:
     (training.code / "metrics.csv").symlink_to(tmp_path / "secret.csv")
     (training.code / "runs").symlink_to(tmp_path, target_is_directory=True)
     assert training.look() == []
+
+
+def test_no_name_of_a_rank_leads_to_the_log_of_another_training(tmp_path: Path) -> None:
+    """A training can write into its own journal what its first rank is called."""
+    theirs = tmp_path / "theirs" / "log" / "host-a.0.1.host-a"
+    theirs.mkdir(parents=True)
+    (theirs / "stdout").write_text("epoch 1 loss 0.5\n")
+    forged = Training(tmp_path, "../../../theirs/log/host-a.0.1")
+    assert (forged.folder / "log" / "../../../theirs/log/host-a.0.1.host-a" / "stdout").exists()
+    assert forged.look() == []
 
 
 def test_a_script_with_a_session_speaks_for_itself(training: Training) -> None:
