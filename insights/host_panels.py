@@ -116,9 +116,10 @@ def host_panels(user: User, of_hosts: Sequence[Host]) -> list[HostPanel]:
         rows = [SlotRow(slot, use) for slot, use in slots if use]
         is_gone = host.leaving_at is not None and host.leaving_at <= now
         found_there = environments.get(host.pk, "")
+        share = " · ".join(filter(None, (share_words(host), limit_words(host))))
         panels.append(
             HostPanel(
-                *(host, rows, days[host.name], found_there, share_words(host)),
+                *(host, rows, days[host.name], found_there, share),
                 *(is_gone, shares_broker(host), host.name in former),
             )
         )
@@ -133,6 +134,14 @@ def share_words(host: Host) -> str:
     reserved += [size_words(host.reserved_memory_bytes)] if host.reserved_memory_bytes else []
     beside = f" beside {' and '.join(reserved)} that are reserved" if reserved else ""
     return f"share of each GPU: {cores_words(share.cores)} and {size_words(share.memory)}{beside}"
+
+
+def limit_words(host: Host) -> str:
+    """Return the phrase about what a training may use for each GPU; "": the host sets no limit."""
+    limits = [cores_words(host.slot_cores)] if host.slot_cores is not None else []
+    limits += [size_words(host.slot_memory_bytes)] if host.slot_memory_bytes is not None else []
+    limits += [f"{host.slot_processes:,} processes"] if host.slot_processes is not None else []
+    return f"limit of a training for each: {', '.join(limits)}" if limits else ""
 
 
 def ready_environments() -> dict[int, str]:

@@ -72,6 +72,8 @@ TIDEPOOL_UPLOAD_MAX_BYTES = int(_environment.number("TIDEPOOL_UPLOAD_MAX_BYTES",
 TIDEPOOL_UPLOAD_MAX_FILES = int(_environment.number("TIDEPOOL_UPLOAD_MAX_FILES", 10_000, least=1))
 #: Bytes on the disk that the trainings of a user may take; 0: as many as there is room for.
 TIDEPOOL_USER_DISK = _environment.size("TIDEPOOL_USER_DISK")
+#: Bytes on the disk that a training may take before its user's further trainings are refused; 0: as many as there are.
+TIDEPOOL_TRAINING_DISK = _environment.size("TIDEPOOL_TRAINING_DISK")
 #: Currency of the prices of GPU-hours: a word or sign that stands behind amounts.
 TIDEPOOL_CURRENCY = _environment.text("TIDEPOOL_CURRENCY", "EUR")
 

@@ -64,6 +64,16 @@ class HostOutput(serializers.ModelSerializer[Host]):
     shares_broker = serializers.SerializerMethodField(
         help_text="Whether its password of the broker is used by others, too; null if not an administrator asks."
     )
+    isolation = serializers.CharField(
+        read_only=True,
+        help_text="shared, walled, separate or sealed; none: it lacks the level that was chosen, and runs no training; "
+        "empty: its executor does not tell.",
+    )
+    isolation_lacks = serializers.ListField(
+        child=serializers.CharField(),
+        read_only=True,
+        help_text="A sentence for each thing that it does not keep trainings from.",
+    )
     share = ShareOutput(
         allow_null=True, read_only=True, help_text="Cores and memory of each slot; null: the executor does not tell."
     )
@@ -82,6 +92,9 @@ class HostOutput(serializers.ModelSerializer[Host]):
             "usable_memory_bytes",
             "reserved_cores",
             "reserved_memory_bytes",
+            "slot_cores",
+            "slot_memory_bytes",
+            "slot_processes",
             "share",
             "swap_bytes",
             "nprocs",
@@ -96,6 +109,8 @@ class HostOutput(serializers.ModelSerializer[Host]):
             "clock_behind_seconds",
             "gpu_software",
             "gpu_problem",
+            "isolation",
+            "isolation_lacks",
             "shares_broker",
             "slots",
         ]

@@ -77,6 +77,10 @@ class Host(models.Model):
     #: Parts of both that its operator keeps for other programs than trainings.
     reserved_cores = models.FloatField(default=0.0, db_default=0.0)
     reserved_memory_bytes = models.BigIntegerField(default=0, db_default=0)
+    #: Limits of what a training without wishes may use there for each slot; None: there is none.
+    slot_memory_bytes = models.BigIntegerField(null=True)
+    slot_cores = models.FloatField(null=True)
+    slot_processes = models.PositiveBigIntegerField(null=True)
     #: Id of the executor's present run; changes with each start.
     boot = models.CharField(max_length=64, blank=True, default="")
     last_report_at = models.DateTimeField(null=True, blank=True)

@@ -10,7 +10,7 @@ from jobs.models import InstanceGroup
 from jobs.option_words import GIB
 from jobs.options import Options
 from jobs.words import gpus
-from scheduling.host_shares import counting_on, slots_for
+from scheduling.host_shares import HostKinds, counting_on, slots_for
 from workers.queries import HostOffer, host_offers
 
 __all__ = ["check_wish"]
@@ -31,7 +31,7 @@ def check_wish(problems: Problems, given: Options, group: InstanceGroup | None, 
         return
     sizes = {offer.name: offer.slots for offer in offers}
     shares = {offer.name: offer.share for offer in offers if offer.share is not None}
-    found = counting_on(wish, least, sizes, shares)
+    found = counting_on(wish, least, HostKinds(sizes, shares))
     most = sum(size // found.per_gpu for host, size in sizes.items() if host not in found.unfit)
     field = "cpus_per_gpu" if wish.cores else "memory_gib_per_gpu"
     words = wish_words(*wish)

@@ -49,6 +49,10 @@ class TotalOutput(serializers.Serializer[Any]):
     count = serializers.IntegerField()
     size_bytes = serializers.IntegerField()
     kept_bytes = serializers.IntegerField(help_text="Bytes of kept checkpoints, beyond the number that trainings keep.")
+    disk_bytes = serializers.IntegerField(
+        allow_null=True,
+        help_text="Room of all the user's trainings, with results, logs and code; null: the site has no limit on it.",
+    )
 
 
 class CheckpointTotals(GenericAPIView[Any]):

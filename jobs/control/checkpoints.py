@@ -13,8 +13,10 @@ named `resumable` in the folder. Lightning, the Trainer of Transformers and Acce
 import logging
 import re
 import shutil
+import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from django.db import connection, transaction
 from tidepool.journal import read_journal
 from tidepool.own_checkpoints import ACCELERATE, OwnCheckpoint, complete_checkpoints, saves_in
 from tidepool.protocol import CheckpointPublished, Restored
+from tidepool.safe_open import remove_below, times_below
 
 from core.errors import Conflict
 from jobs.control.transition import Why, change, lock_job, record
@@ -60,12 +63,18 @@ MARKER = "resumable"
 
 def store(job: Job, written: CheckpointPublished) -> None:
     """Store a published checkpoint and remove checkpoints beyond the number to keep."""
-    path = job_folder(job).relative(job.run.attempt, written.path)
-    if Path(path).parent != Path(f"attempt-{job.run.attempt}/checkpoint"):  # the folder may be removed later
-        raise ValueError(f"{written.path} is no checkpoint of this attempt")
+    path = _place_of(job, job.run.attempt, written)
     _store(job, job.run.attempt, path, written)
     _make_room(job)
     _note_newest(job)
+
+
+def _place_of(job: Job, attempt: int, written: CheckpointPublished) -> str:
+    """Return the path of a checkpoint relative to the job's folder. Raises ValueError if it is none of the attempt."""
+    path = job_folder(job).relative(attempt, written.path)
+    if Path(path).parent != Path(f"attempt-{attempt}/checkpoint"):  # the folder may be removed later
+        raise ValueError(f"{written.path} is no checkpoint of this attempt")
+    return path
 
 
 def restore(job: Job, restored: Restored) -> None:
@@ -109,7 +118,7 @@ def _make_room(job: Job) -> None:
     for checkpoint in own:
         path: Path = folder / checkpoint.path
         if checkpoint in too_many and (checkpoint.attempt < job.run.attempt or _is_apart(checkpoint)):
-            shutil.rmtree(path, ignore_errors=True)
+            remove_below(folder, Path(checkpoint.path).parts)
         if not path.exists():
             checkpoint.delete()
 
@@ -135,7 +144,7 @@ def release(job: Job, checkpoint: Checkpoint) -> None:
     """Subject a checkpoint of a locked job to the removal of old ones again, which may remove it at once."""
     top, former = job_folder(job).path, checkpoint.path.removeprefix(f"{KEPT}/")
     if (top / former).is_dir():
-        shutil.rmtree(top / checkpoint.path, ignore_errors=True)
+        remove_below(top, Path(checkpoint.path).parts)
         checkpoint.path = former
     Checkpoint.objects.filter(pk=checkpoint.pk).update(kept=False, path=checkpoint.path)
     _make_room(job)
@@ -204,7 +213,11 @@ def _recover(job: Job, folder: JobFolder, attempt: int) -> int:
     count = 0
     for written in read_journal(folder.attempt(attempt) / "plans.jsonl"):
         if isinstance(written, CheckpointPublished):
-            path = folder.relative(attempt, written.path)
+            try:
+                path = _place_of(job, attempt, written)
+            except ValueError as error:  # its script has written it
+                logger.warning("job=%s attempt=%s: %s", job.pk, attempt, error)
+                continue
             count += (folder.path / path).is_dir() and _store(job, attempt, path, written)
     return count
 
@@ -302,16 +315,18 @@ def _saved_at(job: Job) -> datetime | None:
     """Return the time of the newest file from which a script without a session can resume."""
     if not is_resumable(job):
         return None
-    written = [path.lstat().st_mtime for path in _checkpoint_dir(job).rglob("*") if path.name != MARKER]
+    written = [at for name, at in times_below(_checkpoint_dir(job)) if name != MARKER]
     if newest := newest_of_library(job):
-        written = [newest.path.lstat().st_mtime]
-    return datetime.fromtimestamp(max(written), UTC) if written else None
+        with suppress(FileNotFoundError):
+            written = [newest.path.lstat().st_mtime]
+    # A script may give its files any time.
+    return datetime.fromtimestamp(max(0.0, min(max(written), time.time())), UTC) if written else None
 
 
 def has_saved_since(job: Job, unix_seconds: float) -> bool:
     """Return whether any file in CHECKPOINT_DIR was written since then, or a library has saved in this attempt."""
     return saves_in(job_folder(job).path, job.run.attempt) or any(
-        path.lstat().st_mtime >= unix_seconds for path in _checkpoint_dir(job).rglob("*")
+        at >= unix_seconds for _, at in times_below(_checkpoint_dir(job))
     )
 
 

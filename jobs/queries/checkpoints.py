@@ -12,7 +12,7 @@ from core.keyset import KeysetPage, Order, keyset_page
 from core.roles import Asking, is_cluster_admin
 from core.time import parsed_moment
 from jobs.files.exact_metrics import has_exact_values, newest_values
-from jobs.models import Checkpoint, MetricPoint
+from jobs.models import Checkpoint, DiskUse, MetricPoint
 
 __all__ = ["CheckpointFilter", "checkpoint_page", "totals", "visible_checkpoints", "with_metric"]
 
@@ -82,18 +82,22 @@ def _take_exact(rows: Iterable[Checkpoint], metric: str) -> None:
 
 
 def totals(user: Asking) -> list[dict[str, Any]]:
-    """Return `{owner, count, size_bytes, kept_bytes}` per user, the largest total first."""
+    """Return `{owner, count, size_bytes, kept_bytes, disk_bytes}` per user, the largest total first."""
     rows = (
         visible_checkpoints(user).select_related(None).prefetch_related(None).order_by().values("job__owner__username")
     )
     kept = Sum("size_bytes", filter=Q(kept=True), default=0)
-    found = rows.annotate(count=Count("pk"), total=Sum("size_bytes"), kept_bytes=kept)
+    found = [*rows.annotate(count=Count("pk"), total=Sum("size_bytes"), kept_bytes=kept)]
+    owners = [row["job__owner__username"] for row in found]
+    measured = DiskUse.objects.filter(job__owner__username__in=owners).values_list("job__owner__username").order_by()
+    disk = dict(measured.annotate(Sum("size_bytes")))
     return [
         {
             "owner": row["job__owner__username"],
             "count": row["count"],
             "size_bytes": row["total"],
             "kept_bytes": row["kept_bytes"],
+            "disk_bytes": disk.get(row["job__owner__username"]),
         }
         for row in sorted(found, key=lambda row: (-row["total"], row["job__owner__username"]))
     ]

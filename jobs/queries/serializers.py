@@ -81,6 +81,8 @@ class JobErrorOutput(serializers.Serializer[Any]):
     traceback = serializers.CharField()
     #: Sentence about the attempts.
     tried = serializers.CharField(required=False)
+    #: Sentences on what has filled a GPU's memory, where that ended the script.
+    memory = serializers.CharField(required=False)
 
 
 class FilledField(ObjectField):

@@ -23,7 +23,7 @@ from tidepool.units import size_in
 
 from workers.executor.broker_url import IN_BRACKETS, is_readable, verified
 from workers.executor.environments.engines import CHOICE, ENGINE_NAMES, ENGINES, engine_in
-from workers.executor.limits import LEAST_MEMORY, Amounts
+from workers.executor.limits import LEAST_CORES, LEAST_MEMORY, Amounts
 from workers.executor.notice import Cloud, NoticeOptions, moment_in
 from workers.executor.users import UserIds, user_ids_in
 
@@ -102,7 +102,7 @@ class ExecutorConfig:
     isolation: Isolation = "walled"
     #: Users that trainings are, where those of each person are a user of their own; None: they are the executor's.
     user_ids: UserIds | None = None
-    #: Memory and processes that a training may have for each slot.
+    #: Memory, processes and cores that a training may have for each slot.
     slot_limits: Amounts = field(default_factory=Amounts)
     #: Bytes of temporary files that a training may have for each slot; None: as many as there is room for.
     slot_scratch_bytes: int | None = None
@@ -197,6 +197,7 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         slot_limits=Amounts(
             _slot_memory(environment.get("TIDEPOOL_SLOT_MEMORY", "").strip()),
             _slot_processes(environment.get("TIDEPOOL_SLOT_PROCESSES", "").strip()),
+            _slot_cores(environment.get("TIDEPOOL_SLOT_CORES", "").strip()),
         ),
     )
 
@@ -300,6 +301,16 @@ def _slot_memory(text: str) -> int | Literal["share"] | None:
             f"TIDEPOOL_SLOT_MEMORY must be share, or a size of at least 64MiB, such as 32GiB, not {text!r}"
         )
     return size
+
+
+def _slot_cores(text: str) -> float | Literal["share"] | None:
+    if text in ("", "share"):
+        return "share" if text else None
+    if not re.fullmatch(r"\d{1,6}(\.\d{1,3})?", text) or float(text) < LEAST_CORES:
+        raise ConfigError(
+            f"TIDEPOOL_SLOT_CORES must be share, or a number of at least {LEAST_CORES}, such as 4 or 1.5, not {text!r}"
+        )
+    return float(text)
 
 
 def _slot_scratch(environment: Mapping[str, str]) -> int | None:

@@ -1,6 +1,7 @@
-"""Limits on the memory, processes and devices of a training on this host, by control groups of either version.
+"""Limits on the memory, cores, processes and devices of a training on this host, by control groups of either version.
 
 Where the same groups can weigh cores, a training whose host is busy gets them in proportion to the cores of its slots.
+A ceiling holds it to these cores while others are idle, too.
 
 Each job has a group below the executor's own one. Its guardian is put into it before it has started a rank.
 """
@@ -21,6 +22,7 @@ from tidepool.rank_exits import JOB_GROUP
 
 __all__ = [
     "LEAF",
+    "LEAST_CORES",
     "LEAST_MEMORY",
     "Amounts",
     "Asked",
@@ -38,6 +40,8 @@ _OWN: Final = Path("/proc/self/cgroup")
 LEAF: Final = "executor"
 #: Least memory in bytes that a slot can be limited to.
 LEAST_MEMORY: Final = 64 * 1024**2
+#: Least number of cores that a slot can be limited to: below, a rank does not answer in time.
+LEAST_CORES: Final = 0.1
 _TRY: Final = "try"
 _ALL_DEVICES: Final = "a *:* rwm"
 #: Files of a group by its version, in the order in which limits are lowered: memory, memory and swap, processes.
@@ -50,6 +54,9 @@ _USED: Final = {1: "memory.usage_in_bytes", 2: "memory.current"}
 _CORES: Final = "cpu"
 #: File with a group's weight by its version, its default, which stands for one core here, and its largest value.
 _WEIGHTS: Final = {1: ("cpu.shares", 1024, 2**18), 2: ("cpu.weight", 100, 10_000)}
+#: File with a group's ceiling by its version: time of the processors that it may use in each period, in microseconds.
+_CEILINGS: Final = {1: "cpu.cfs_quota_us", 2: "cpu.max"}
+_PERIOD_US: Final = 100_000
 
 
 logger = logging.getLogger(__name__)
@@ -66,24 +73,29 @@ class Amounts:
     #: share: the part of the host's memory that a slot stands for.
     memory_bytes: int | Literal["share"] | None = None
     processes: int | None = None
+    #: share: the cores of the host that a slot stands for.
+    cores: float | Literal["share"] | None = None
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Memory in bytes and number of processes that a job may use; None: no limit."""
+    """Memory in bytes, and numbers of processes and cores, that a job may use; None: no limit."""
 
     memory_bytes: int | None
     processes: int | None
+    cores: float | None = None
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a job has with each slot."""
+    """A job's wishes and shares for each slot."""
 
     #: Memory that it has asked for, instead of the operator's limit; None: it has not.
     memory_gib: int | None = None
     #: Cores that it has asked for, or the share of a slot.
     cores: float = 1.0
+    #: Whether it has asked for these cores, which count instead of the operator's limit.
+    asks_for_cores: bool = False
     #: Bytes of the host's memory that a slot stands for.
     share_bytes: int = 0
 
@@ -94,7 +106,14 @@ def limits_of(per_slot: Amounts, asked: Asked, slots: int) -> Limits:
     if memory is not None and asked.memory_gib is not None:
         memory = asked.memory_gib * 1024**3
     processes = None if per_slot.processes is None else per_slot.processes * slots
-    return Limits(None if memory is None else memory * slots, processes)
+    return Limits(None if memory is None else memory * slots, processes, _cores(per_slot, asked, slots))
+
+
+def _cores(per_slot: Amounts, asked: Asked, slots: int) -> float | None:
+    if per_slot.cores is None:
+        return None
+    each = asked.cores if asked.asks_for_cores or per_slot.cores == "share" else per_slot.cores
+    return max(LEAST_CORES, each) * slots
 
 
 class JobLimits:
@@ -149,6 +168,10 @@ class JobLimits:
         """Let the job open these devices and no others from now on. Raises OSError."""
         if self._groups is not None:
             self._groups.allow(_name(key), devices)
+
+    def holds(self, key: tuple[int, int], pid: int) -> bool:
+        """Return whether a process is the job's, by the kernel's record. Raises OSError."""
+        return self._groups is not None and self._groups.holds(_name(key), pid)
 
     def forget(self, key: tuple[int, int]) -> None:
         if self._groups is not None:
@@ -218,6 +241,10 @@ class ControlGroups:
             attach(str(place), devices)
         self._devices[job] = devices
 
+    def holds(self, job: str, pid: int) -> bool:
+        """Return whether a process is in the job's group, which none leaves by itself. Raises OSError."""
+        return str(pid) in (self._place_of_devices(job) / "cgroup.procs").read_text().split()
+
     def forget(self, job: str) -> None:
         """Remove the group of a job that has no process left."""
         self._slots.pop(job, None)
@@ -264,6 +291,9 @@ def _limit(place: Path, limits: Limits, version: int) -> None:
             _write(place, dict(reversed(known.items())))
     if limits.processes is not None and (place / processes).exists():
         (place / processes).write_text(str(limits.processes))
+    if limits.cores is not None and (place / _CEILINGS[version]).exists():
+        quota = round(limits.cores * _PERIOD_US)
+        (place / _CEILINGS[version]).write_text(f"{quota} {_PERIOD_US}" if version == 2 else str(quota))
 
 
 def _weigh(place: Path, cores: float, version: int) -> None:
@@ -296,7 +326,7 @@ def control_groups(
     Raises NoLimitsError.
     """
     lines = (_OWN.read_text() if own is None else own).splitlines()
-    wanted = {"memory": per_slot.memory_bytes, "pids": per_slot.processes}
+    wanted = {"memory": per_slot.memory_bytes, "pids": per_slot.processes, _CORES: per_slot.cores}
     controllers = [name for name, amount in wanted.items() if amount is not None]
     try:
         version, parents = _parents(lines, controllers, mount, filters_devices=filters_devices, by_systemd=by_systemd)

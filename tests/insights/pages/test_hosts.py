@@ -146,6 +146,14 @@ def test_a_host_says_what_each_gpu_stands_for(alices: Client, host: Host) -> Non
     assert (answer["cores"], answer["reserved_cores"]) == (17.0, 1.0)
 
 
+def test_a_host_says_what_a_training_may_use_there(alices: Client, host: Host) -> None:
+    assert "limit of a training" not in alices.get("/hosts/").content.decode()
+    Host.objects.filter(pk=host.pk).update(slot_cores=1.5, slot_memory_bytes=16 * 1024**3, slot_processes=4096)
+    assert "limit of a training for each: 1.5 cores, 16 GiB, 4,096 processes" in alices.get("/hosts/").content.decode()
+    answer = alices.get(f"/api/v1/hosts/{host.name}/").json()
+    assert (answer["slot_cores"], answer["slot_memory_bytes"]) == (1.5, 16 * 1024**3)
+
+
 def test_a_sick_gpu_is_named_and_returned_once_a_test_has_passed(carols: Client, alices: Client, host: Host) -> None:
     slot = host.slots.all()[0]
     Slot.objects.filter(pk=slot.pk).update(fault="Xid 79", sick_why="Xid 79", sick_since=timezone.now())

@@ -158,7 +158,7 @@ def test_many_tell_each_topic_once_and_wake_the_scheduler_once(
 ) -> None:
     events: list[Event] = []
     woken: list[None] = []
-    monkeypatch.setattr("core.live._send", events.extend)
+    monkeypatch.setattr("core.live._send", lambda sent: events.extend(event for event, _ in sent))
     monkeypatch.setattr("jobs.control.dispatch._send_wake_up", lambda: woken.append(None))
     jobs = make(20)
 

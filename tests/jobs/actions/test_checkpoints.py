@@ -98,6 +98,25 @@ def test_the_next_attempt_makes_room_among_the_others_alone(job: Job) -> None:
     assert steps(job) == [40, 30, 10]
 
 
+def test_no_link_has_a_folder_of_anothers_removed(job: Job, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    for name in ("step-000000010", "step-000000020", ".writing-1"):
+        (theirs / name).mkdir(parents=True)
+    for step in (10, 20):
+        publish(job, step)
+    folder = job_folder(job)
+    (folder.attempt(1) / "checkpoint").rename(tmp_path / "aside")
+    (folder.attempt(1) / "checkpoint").symlink_to(theirs)
+    set_job(job, attempt=2)
+    folder.start_attempt(2)
+    for step in (30, 40):
+        path = folder.attempt(2) / "checkpoint" / f"step-{step:09d}"
+        path.mkdir()
+        written = CheckpointPublished(step, 1, f"checkpoint/{path.name}", 10, "0" * 64, at=timezone.now().timestamp())
+        store(Job.objects.get(pk=job.pk), written)
+    assert len([*theirs.iterdir()]) == 3
+
+
 def test_what_cannot_be_kept_is_refused(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     row = publish(job, 10)
     (files(row) / "state.json").unlink()
@@ -129,7 +148,7 @@ def test_by_rest(scene: Scene, job: Job, api: APIClient, carol: User) -> None:
     for query in ("kept=maybe", "job=none", "job=0", "after=x"):
         assert api.get(f"/api/v1/checkpoints/?{query}").status_code == 400, query
 
-    total = {"owner": "alice", "count": 2, "size_bytes": 4_812_010, "kept_bytes": 10}
+    total = {"owner": "alice", "count": 2, "size_bytes": 4_812_010, "kept_bytes": 10, "disk_bytes": None}
     assert api.get("/api/v1/checkpoints/totals/").json() == [total]
     api.force_login(carol)
     assert api.get("/api/v1/checkpoints/totals/").json() == [total]

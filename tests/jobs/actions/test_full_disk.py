@@ -13,11 +13,11 @@ from tests.jobs.conftest import Submit
 def test_a_full_disk_is_nobodys_mistake(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
     before = folders()
 
-    def copy(source: str, target: str, **_: object) -> None:
+    def copy(*_: object) -> None:
         with open("/dev/full", "wb", buffering=0) as file:
             file.write(b"code")
 
-    monkeypatch.setattr(shutil, "copyfile", copy)
+    monkeypatch.setattr(shutil, "copyfileobj", copy)
     with pytest.raises(DiskFull, match="nothing was stored") as refused:
         submit()
     assert (refused.value.status, Job.objects.exists(), folders()) == (507, False, before)

@@ -386,14 +386,15 @@ def saved(kind: str) -> bytes:
 
 @pytest.mark.parametrize("suffix", [".pth", ".bin", ".ckpt", ".safetensors", ".zip"])
 def test_a_job_begins_with_an_uploaded_file(submit: Submit, alice: User, suffix: str) -> None:
-    upload = uploaded(alice, f"mine{suffix}", saved(suffix))
+    content = saved(suffix)  # once: an archive has the time in it
+    upload = uploaded(alice, f"mine{suffix}", content)
     jobs = [submit(initial_weights={"upload": upload.pk}) for _ in range(2)]
     uploads.discard(upload)
     for job in jobs:
         launch = launch_spec(job)
         assert launch.initial_weights is not None
         assert Path(launch.initial_weights).name == f"weights{'.pth' if suffix in ('.bin', '.ckpt') else suffix}"
-        assert Path(launch.initial_weights).read_bytes() == saved(suffix), "whatever becomes of the upload"
+        assert Path(launch.initial_weights).read_bytes() == content, "whatever becomes of the upload"
         assert (job.starts_from, job.initial_job, job.initial_file) == ("weights", None, f"mine{suffix}")
 
 

@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 from core.errors import DiskFull
 from jobs.control.disk_use import due, measure
 from jobs.files.job_folder import job_folder
-from jobs.models import DiskUse, Job
+from jobs.models import Checkpoint, DiskUse, Job
 from jobs.queries.disk_room import disk_room
 from tests.factories import JobFactory
 from tests.jobs.conftest import Submit
@@ -60,7 +60,7 @@ def test_trainings_are_measured_often_while_they_are_not_over() -> None:
 
 @pytest.mark.parametrize(
     ("used", "words"),
-    [(79, ""), (80, "take 80 MiB of the 100 MiB"), (100, "no further one is accepted"), (120, "take 120 MiB")],
+    [(79, ""), (80, "take 80 MiB of the 100 MiB"), (100, "no further one of yours is accepted"), (120, "take 120 MiB")],
 )
 def test_train_warns_from_four_fifths_on(
     used: int, words: str, submit: Submit, alice: User, alice_client: Client, settings: Any
@@ -84,6 +84,47 @@ def test_beyond_the_limit_submissions_are_refused_in_words(
     answer = alice_api.post(f"/api/v1/jobs/{job.pk}/clone/")
     assert (answer.status_code, answer.json()["code"]) == (507, "disk_full")
     assert Job.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("used", "words"),
+    [
+        (79, ""),
+        (80, "takes 80 MiB of the 100 MiB on the disk that a training may have. Beyond that, no further one of yours"),
+        (100, "takes 100 MiB of the 100 MiB on the disk that a training may have: no further one of yours is accepted"),
+    ],
+)
+def test_a_training_that_takes_too_much_is_named(
+    used: int, words: str, submit: Submit, alice: User, alice_client: Client, settings: Any
+) -> None:
+    settings.TIDEPOOL_TRAINING_DISK = 100 * MIB
+    small, large = submit(), submit()
+    taken(small, 60 * MIB)
+    taken(large, used * MIB)
+    taken(JobFactory(), 500 * MIB)  # of somebody else
+    assert (f"Training {large.pk} {words}" if words else "") in disk_room(alice).warning
+    assert bool(disk_room(alice).warning) == bool(words)
+    if used == 100:
+        with pytest.raises(DiskFull, match=rf"^Training {large.pk} takes"):
+            submit()
+    else:
+        assert submit().pk
+    page = " ".join(alice_client.get(f"/jobs/{large.pk}/results/").content.decode().split())
+    assert f"they take {used} MiB on the disk, {used} % of the 100 MiB that a training may have" in page
+
+
+def test_the_totals_say_what_all_trainings_of_a_user_take(
+    submit: Submit, alice: User, alice_api: APIClient, alice_client: Client
+) -> None:
+    job = submit()
+    Checkpoint.objects.create(job=job, attempt=1, path="1", step=1, epoch=0, size_bytes=MIB, created_at=NOW)
+    [row] = alice_api.get("/api/v1/checkpoints/totals/").json()
+    assert row["disk_bytes"] is None
+    taken(job, 3 * MIB)
+    taken(submit(), 4 * MIB)
+    [row] = alice_api.get("/api/v1/checkpoints/totals/").json()
+    assert (row["owner"], row["size_bytes"], row["disk_bytes"]) == ("alice", MIB, 7 * MIB)
+    assert '<td class="number">7 MiB</td>' in alice_client.get("/checkpoints/").content.decode()
 
 
 def test_without_a_limit_nothing_is_refused(submit: Submit, alice: User) -> None:

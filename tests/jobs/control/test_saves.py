@@ -2,11 +2,13 @@
 
 import os
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from django.utils import timezone
+from tidepool.safe_open import remove_below
 
 from jobs.control.checkpoints import MARKER
 from jobs.control.dispatch import PeriodicTask, periodic_tasks
@@ -17,6 +19,7 @@ from jobs.models import Job, SlotClaim
 from jobs.tasks import note_saves
 from models_registry.models import RegisteredModelVersion
 from scheduling.snapshot import JobView
+from tests.deep_folders import make_deep
 from tests.jobs.cluster import Cluster, moment
 from tests.jobs.conftest import Submit
 
@@ -77,13 +80,35 @@ def test_a_plain_script_loses_what_it_computed_since_its_newest_file(
         (folder(job) / MARKER).touch()
     note_saves()
     assert (view(job).unsaved_since, view(job).continues) == (since, False), "nothing is saved yet"
-    at = claimed(job)[0] + 100
+    at = round(time.time(), 3)
     saved(job, "newest.pt", at)
     saved(job, "older.pt", at - 50)
     note_saves()
     noted = (at, True) if marked else (since, False)
     assert (view(job).unsaved_since, view(job).continues) == (pytest.approx(noted[0]), noted[1])
     assert Job.objects.get(pk=job.pk).run.saved_at == (datetime.fromtimestamp(at, UTC) if marked else None)
+
+
+def test_what_a_script_makes_of_its_folder_keeps_no_other_waiting(
+    cluster: Cluster, submit: Submit, code: RegisteredModelVersion
+) -> None:
+    RegisteredModelVersion.objects.filter(pk=code.pk).update(engine=RegisteredModelVersion.Engine.FIXED)
+    odd, linked, other = (submit(max_slots=1) for _ in range(3))
+    cluster.turn()
+    for job in (odd, linked, other):
+        cluster.train(job, plain=True)
+    (folder(odd) / MARKER).touch()
+    (folder(odd) / "gone").symlink_to("/nowhere")
+    make_deep(folder(odd))
+    folder(linked).rmdir()
+    folder(linked).symlink_to("/")
+    (folder(other) / MARKER).touch()
+    at = round(time.time(), 3)
+    saved(other, "newest.pt", at)
+    note_saves()
+    assert Job.objects.get(pk=other.pk).run.saved_at == datetime.fromtimestamp(at, UTC)
+    assert Job.objects.get(pk=linked.pk).run.saved_at is None
+    remove_below(folder(odd).parent, ["checkpoint"])
 
 
 def test_the_scheduler_asks_twice_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,12 @@ def test_a_host_on_which_something_runs_stays(carol_api: APIClient) -> None:
     assert "drain it first" in answer.json()["error"]
 
 
+def test_a_host_says_how_it_keeps_trainings_apart(alice_api: APIClient) -> None:
+    HostFactory(name="gpu-host-9", isolation="walled", isolation_lacks=["Trainings share a user."])
+    host = alice_api.get(HOST).json()
+    assert (host["isolation"], host["isolation_lacks"]) == ("walled", ["Trainings share a user."])
+
+
 @pytest.mark.parametrize("method", ["patch", "delete"])
 def test_groups_are_changed_by_staff_only(alice_api: APIClient, group: InstanceGroup, method: str) -> None:
     assert getattr(alice_api, method)(GROUP, {}, format="json").status_code == 403

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from tidepool.cgroup_limits import usable
@@ -26,6 +27,7 @@ from workers.executor.limits import (
     control_groups,
     limits_of,
 )
+from workers.executor.slot_shares import cores_to_use, slot_limits
 from workers.executor.walls import asked_of, isolation_of
 from workers.models import Host as HostRow
 
@@ -46,6 +48,18 @@ try:
 except BlockingIOError:
     pass
 print(started)
+"""
+#: Prints how many cores this process and a child have had together for two seconds.
+BUSY = """
+import os, sys, time
+sys.stdin.read(1)
+began, child = time.monotonic(), os.fork()
+while time.monotonic() - began < 2:
+    pass
+if child:
+    os.waitpid(child, 0)
+    times = os.times()
+    print((times.user + times.system + times.children_user + times.children_system) / (time.monotonic() - began))
 """
 FILLS = "block = bytearray(1500 * 2**20); print('it got the memory')"
 
@@ -185,6 +199,59 @@ def test_version_2_weighs_cores_where_it_may(tree: Path) -> None:
     assert (place / "cpu.weight").read_text() == "700"
 
 
+def test_version_2_holds_a_training_to_its_cores(tree: Path) -> None:
+    made = control_groups(Amounts(cores="share"), "mark", mount=tree, own=OWN)
+    place = tree / "system.slice/tidepool.service" / f"{JOB_GROUP}mark.7.1"
+    place.mkdir()
+    (place / "cpu.max").write_text("max 100000")
+    made.set("7.1", 2, Asked(cores=3.5))
+    assert (place / "cpu.max").read_text() == "700000 100000"
+
+
+def test_a_ceiling_of_cores_holds_a_training_while_others_are_idle() -> None:
+    try:
+        made = control_groups(Amounts(cores=0.2), f"test-{os.getpid()}")
+    except NoLimitsError as error:
+        pytest.skip(str(error))
+    try:
+        with subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            made.hold("7.1", process.pid, 1)
+            out, _ = process.communicate(b"go")
+    finally:
+        made.forget("7.1")
+    assert 0 < float(out) < 0.35, "fractions of a core that two busy processes have had together"
+
+
+@pytest.mark.parametrize(
+    ("limit", "asked", "slots", "cores"),
+    [
+        pytest.param("share", Asked(cores=4), 2, 8, id="share"),
+        pytest.param(2.5, Asked(cores=2), 2, 5, id="number"),
+        pytest.param(2.5, Asked(cores=16, asks_for_cores=True), 2, 32, id="asked for"),
+        pytest.param("share", Asked(cores=0), 1, 0.1, id="all cores are reserved"),
+        pytest.param(None, Asked(cores=16, asks_for_cores=True), 2, None, id="no limit"),
+    ],
+)
+def test_the_ceiling_is_that_of_the_slots(
+    limit: float | Literal["share"] | None, asked: Asked, slots: int, cores: float | None
+) -> None:
+    assert limits_of(Amounts(cores=limit), asked, slots).cores == cores
+
+
+def test_threads_follow_a_limit_below_the_share(tmp_path: Path) -> None:
+    config = ExecutorConfig(tmp_path, "host-a", "redis://site/0", 1, "", None)
+    assert cores_to_use(config) == usable().cores
+    assert cores_to_use(replace(config, slot_limits=Amounts(cores=0.5))) == 0.5
+    assert cores_to_use(replace(config, slot_limits=Amounts(cores=1e6))) == usable().cores
+
+
+def test_the_site_is_told_the_limits_of_a_slot(tmp_path: Path) -> None:
+    share = Amounts("share", 16, "share")
+    config = ExecutorConfig(tmp_path, "host-a", "redis://site/0", 2, "", None, slot_limits=share)
+    assert slot_limits(config) == Limits(usable().memory_bytes // 2, 16, usable().cores / 2)
+    assert slot_limits(replace(config, slot_limits=Amounts())) == Limits(None, None)
+
+
 def test_a_group_that_may_not_weigh_cores_limits_all_the_same(tree: Path) -> None:
     group = tree / "system.slice/tidepool.service"
     (group / "cgroup.controllers").write_text("memory pids\n")
@@ -222,6 +289,8 @@ def test_a_host_that_cannot_limit_runs_nothing(tmp_path: Path) -> None:
         ("TIDEPOOL_SLOT_MEMORY", "32MiB", "at least 64MiB"),
         ("TIDEPOOL_SLOT_MEMORY", "much", "at least 64MiB"),
         ("TIDEPOOL_SLOT_PROCESSES", "7", "at least 8"),
+        ("TIDEPOOL_SLOT_CORES", "0.05", "at least 0.1"),
+        ("TIDEPOOL_SLOT_CORES", "many", "at least 0.1"),
     ],
 )
 def test_a_limit_too_low_is_refused(name: str, text: str, words: str, tmp_path: Path) -> None:
@@ -230,11 +299,13 @@ def test_a_limit_too_low_is_refused(name: str, text: str, words: str, tmp_path: 
         executor_config(base | {name: text})
     good = executor_config(base | {"TIDEPOOL_SLOT_MEMORY": "1GiB", "TIDEPOOL_SLOT_PROCESSES": "512"})
     assert good.slot_limits == replace(PER_SLOT, memory_bytes=1024 * MIB, processes=512)
+    assert executor_config(base | {"TIDEPOOL_SLOT_CORES": "1.5"}).slot_limits == Amounts(cores=1.5)
 
 
-def test_the_memory_of_a_slot_may_be_its_share(tmp_path: Path) -> None:
+def test_limits_of_a_slot_may_be_its_share(tmp_path: Path) -> None:
     base = {"TIDEPOOL_HOME": str(tmp_path), "TIDEPOOL_HOST_NAME": "gpu1", "TIDEPOOL_BROKER_URL": "redis://site/0"}
-    assert executor_config(base | {"TIDEPOOL_SLOT_MEMORY": "share"}).slot_limits == Amounts("share")
+    given = {"TIDEPOOL_SLOT_MEMORY": "share", "TIDEPOOL_SLOT_CORES": "share"}
+    assert executor_config(base | given).slot_limits == Amounts("share", cores="share")
 
 
 def test_the_limit_is_read_from_the_jobs_own_group(tmp_path: Path) -> None:
