@@ -4,9 +4,10 @@
 
 A loop of plain PyTorch trains in this process. In every second block of steps, a flame graph is recorded for the whole
 block, as many steps are traced, or stacks are taken once a second. Of each block the median step counts, and the ratio
-is the median of the ratios of neighbours; `most` is the longest step of a block. The work after a trace, writing it,
-is timed apart: the steps beside it count as `while the trace is written`. Then ranks of one host that all hang in C
-code, with the interpreter's lock, are asked for their stacks: the time is the host's, from the request to the answer.
+is the median of the ratios of neighbours; `most` is the longest step of a block. Before a trace, the rank looks for a
+profiler of the script's own, and afterwards it writes the trace: the steps beside that work are timed apart. Then
+ranks of one host that all hang in C code, with the interpreter's lock, are asked for their stacks: the time is the
+host's, from the request to the answer.
 """
 
 import os
@@ -22,6 +23,7 @@ from pathlib import Path
 import torch
 from tidepool.protocol import FlameAnswer, RecordingRequest, TraceAnswer
 from tidepool.recordings.flame import record_flame
+from tidepool.recordings.native import record_native_flame
 from tidepool.recordings.trace import record_trace
 from tidepool.stacks import STACKS_SIGNAL, answer_with_stacks
 from torch import nn
@@ -29,8 +31,10 @@ from torch import nn
 from benchmarks.results import Result, arguments, result, show
 
 _BATCH, _INPUTS, _WIDTH = 64, 256, 1200
-_FLAME_SECONDS, _TRACED_STEPS, _STACKS_BLOCK_SECONDS = 5, 20, 3.0
+_TRACED_STEPS, _STACKS_BLOCK_SECONDS = 20, 3.0
 _HUNG_RANKS = 64
+
+Record = Callable[[RecordingRequest, Path], FlameAnswer]
 
 
 class Loop:
@@ -66,34 +70,49 @@ def main() -> None:
     loop = Loop()
     loop.while_(lambda steps: steps < 50)
     with tempfile.TemporaryDirectory() as folder:
-        found = [*_flame(loop, Path(folder), count), *_trace(loop, Path(folder), count)]
+        found = _flame(loop, Path(folder), count, "flame graph", record_flame, 5)
+        found += _flame(loop, Path(folder), count, "flame graph with functions of C", record_native_flame, 10)
+        found += _trace(loop, Path(folder), count)
         found += _stacks(loop, Path(folder), count)
     show(found + _hung(count), options.json)
 
 
-def _flame(loop: Loop, folder: Path, count: int) -> list[Result]:
+def _flame(loop: Loop, folder: Path, count: int, name: str, record: Record, amount: int) -> list[Result]:
+    whole, alone = list[float](), list[float]()
+
     def recorded() -> list[float]:
         answers: list[FlameAnswer] = []
-        request = RecordingRequest(1, "flame", "member", _FLAME_SECONDS)
-        with _beside(lambda: answers.append(record_flame(request, folder))) as thread:
+        request = RecordingRequest(1, "flame", "member", amount)
+        with _beside(lambda: answers.append(record(request, folder))) as thread:
             steps = loop.while_(lambda _: thread.is_alive())
-        assert answers[0].samples > 0
+        assert answers[0].samples > 0, answers
+        whole.append(sum(steps) / len(steps))
         return steps
 
-    return _compared("flame graph", count, recorded, lambda: loop.while_(_for(_FLAME_SECONDS)))
+    def plain() -> list[float]:
+        steps = loop.while_(_for(amount))
+        alone.append(sum(steps) / len(steps))
+        return steps
+
+    found = _compared(name, count, recorded, plain)
+    return [*found, result(f"{name}: ratio of mean steps", "x", [statistics.median(whole) / statistics.median(alone)])]
 
 
 def _trace(loop: Loop, folder: Path, count: int) -> list[Result]:
-    writing: list[float] = []
+    beside, whole = list[float](), list[float]()
 
     def recorded() -> list[float]:
         answers: list[TraceAnswer] = []
         request = RecordingRequest(1, "trace", "member", _TRACED_STEPS)
+        steps, profiled = list[float](), list[bool]()
         with _beside(lambda: answers.append(record_trace(request, folder))) as thread:
-            steps = loop.while_(lambda _: thread.is_alive())
+            while thread.is_alive():
+                profiled.append(torch.autograd._profiler_enabled())
+                steps.append(loop.step())
         assert answers[0].problem == "", answers
-        traced = steps[1 : _TRACED_STEPS + 1]  # the first one begins the trace
-        writing.extend(steps[_TRACED_STEPS + 2 :])
+        traced = [seconds for seconds, is_traced in zip(steps, profiled, strict=True) if is_traced]
+        beside.extend(seconds for seconds, is_traced in zip(steps, profiled, strict=True) if not is_traced)
+        whole.append(sum(steps) / len(steps))
         return traced
 
     alone: list[float] = []
@@ -104,8 +123,12 @@ def _trace(loop: Loop, folder: Path, count: int) -> list[Result]:
         return steps
 
     found = _compared("trace", count, recorded, plain)
-    ratio = statistics.median(writing) / statistics.median(alone)
-    return [*found, result("while the trace is written: ratio", "x", [ratio])]
+    ratio = statistics.median(beside) / statistics.median(alone)
+    return [
+        *found,
+        result("before and after the traced steps: ratio", "x", [ratio]),
+        result("the whole recording: ratio", "x", [statistics.median(whole) / statistics.median(alone)]),
+    ]
 
 
 def _stacks(loop: Loop, folder: Path, count: int) -> list[Result]:

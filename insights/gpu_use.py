@@ -23,7 +23,7 @@ from jobs.words import gpus
 from workers.models import GpuReading
 from workers.queries import capacity_since
 
-__all__ = ["GPU_COLUMNS", "GpuUse", "Line", "Mark", "cluster_use", "job_use", "use_figure"]
+__all__ = ["GPU_COLUMNS", "GpuUse", "Line", "Mark", "claim_spans", "cluster_use", "job_use", "use_figure"]
 
 GPU_COLUMNS = ("From", "Until", "GPU", "Busy (%)", "Memory (GiB)")
 #: Limits of what a browser redraws in time.
@@ -82,7 +82,7 @@ def _use(claims: QuerySet[SlotClaim], start: datetime, end: datetime, marks: Seq
     held = claims.select_related("slot__host", "slot__reading").order_by(
         "slot__host__name", "slot__index", "claimed_at"
     )
-    by_claim = _spans(held, start, end)
+    by_claim = claim_spans(held, start, end)
     names = {claim.pk: str(claim.slot) for claim in held}
     if len({claim.slot_id for claim in held}) > MAX_LINES:
         names = {claim.pk: claim.slot.host.name for claim in held}
@@ -125,7 +125,7 @@ def _averaged(spans: Sequence[Span]) -> Span:
     return Span(spans[0].claim, *ends, busy, sum(memory) // len(memory) if memory else None)
 
 
-def _spans(claims: QuerySet[SlotClaim], start: datetime, end: datetime) -> Mapping[int, list[Span]]:
+def claim_spans(claims: QuerySet[SlotClaim], start: datetime, end: datetime) -> Mapping[int, list[Span]]:
     """Return claim -> its spans, with the one that is still open."""
     spans: dict[int, list[Span]] = {claim.pk: [] for claim in claims}
     hosts = {claim.slot.host_id for claim in claims}

@@ -22,7 +22,7 @@ def ran_columns(jobs: Sequence[Job]) -> list[Column]:
     first = next((environments[number] for number in numbers if number in environments), None)
     return [
         Column("setting", "Code", [_code(job, sources) for job in jobs]),
-        Column("setting", "Environment", [_environment(environments.get(number), first) for number in numbers]),
+        Column("setting", "Packages", [_environment(environments.get(number), first) for number in numbers]),
     ]
 
 

@@ -285,7 +285,7 @@ def test_the_client_is_separate() -> None:
         ours = {name for name in imports_of(file) if name.startswith("tidepool.")}
         if module_name(file).startswith(children):
             shared = ("version", "units", "function_payload", "notebook_cells", "requirement_files", "script_modules")
-            shared += ("source_privacy", "space_notation")
+            shared += ("source_privacy", "space_notation", "terminal_text")
             assert all(name.startswith((*children, *(f"tidepool.{one}" for one in shared))) for name in ours), relative(
                 file
             )
@@ -306,6 +306,8 @@ def test_only_the_users_own_processes_unpickle() -> None:
         *("runtime/tidepool/notebook_cells.py", "runtime/tidepool/notebook/names.py"),
         # The state of a user's search algorithm, in a training of that user.
         "runtime/tidepool/search_plugin_runner.py",
+        # Writes torch's own record of a full GPU.
+        "runtime/tidepool/torch/rank/gpu_shortages.py",
         # Catches what torch raises of it.
         "runtime/tidepool/torch/state/initial_weights.py",
         *(f"runtime/compat/adaptdl/adaptdl/{name}.py" for name in ("_training", "torch/accumulator")),

@@ -40,6 +40,7 @@ def _rank() -> serializers.IntegerField:
 class FlameInput(serializers.Serializer[Any]):
     rank = _rank()
     seconds = _amount("flame", 10, "Time of recording.")
+    native = serializers.BooleanField(default=False, help_text="Whether to record functions of C, too, by py-spy.")
 
 
 class TraceInput(serializers.Serializer[Any]):
@@ -58,7 +59,8 @@ class JobFlame(JobView):
         """Have a rank record a flame graph. GET returns it once the seconds are over."""
         given = validated(FlameInput, request.data)
         self.get_object()
-        request_recording(job, signed_in(request).get_username(), "flame", given["rank"], given["seconds"])
+        actor = signed_in(request).get_username()
+        request_recording(job, actor, "flame", given["rank"], given["seconds"], native=given["native"])
         return Response(FlameOutput(flame_of(self.get_object())).data, status=202)
 
 

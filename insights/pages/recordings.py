@@ -22,6 +22,7 @@ __all__ = ["record"]
 class _RecordingForm(forms.Form):
     rank = forms.IntegerField(min_value=0, max_value=2**31 - 1)
     amount = forms.IntegerField(max_value=2**31 - 1)
+    native = forms.BooleanField(required=False)
 
 
 @require_POST
@@ -47,4 +48,6 @@ def _request(job: Job, actor: str, kind: RecordingKind, given: Any) -> None:
     form = _RecordingForm(given)
     if not form.is_valid():
         raise field_error("rank", "Give the number of a rank, such as 0, and a whole number of seconds or steps.")
-    request_recording(job.pk, actor, kind, form.cleaned_data["rank"], form.cleaned_data["amount"])
+    values = form.cleaned_data
+    native = kind == "flame" and values["native"]
+    request_recording(job.pk, actor, kind, values["rank"], values["amount"], native=native)

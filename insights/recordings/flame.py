@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from tidepool.protocol import FlameAnswer, SampledFunction, SampledThread
 
@@ -18,17 +18,18 @@ __all__ = ["Box", "Flame", "FlameFunction", "drawn_flame", "flame_of", "speedsco
 
 #: Largest number of functions in the table, of boxes and of rows in the drawing, and the smallest share of a box.
 _MOST_FUNCTIONS = 40
-_MOST_BOXES, _MOST_ROWS, _LEAST_SHARE = 1500, 60, 0.004
+_MOST_BOXES, _MOST_ROWS, _LEAST_SHARE = 1500, 100, 0.004
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 @dataclass(frozen=True)
 class FlameFunction:
     name: str
-    place: Annotated[str, "File and first line of the function."]
+    place: Annotated[str, "File and first line of the function; of one of C, its library."]
     is_own: Annotated[bool, "Whether it is of the script's own code."]
     self_share: Annotated[float, "Fraction of the samples in which the thread was in the function itself, 0 to 1."]
     total_share: Annotated[float, "... or in a function that it has called."]
+    is_native: Annotated[bool, "Whether it is a function of C."] = False
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Flame:
     functions: Annotated[
         list[FlameFunction], "Functions of the main thread, those with most samples of their own first."
     ]
+    is_native: Annotated[bool, "Whether it has functions of C; before the answer, whether they were requested."] = False
 
 
 class Box(NamedTuple):
@@ -52,7 +54,8 @@ class Box(NamedTuple):
 
     name: str
     title: str
-    kind: str
+    #: own: of the script. library: of others, in Python. native: of C.
+    kind: Literal["own", "library", "native"]
     row: int
     start: float
     width: float
@@ -85,6 +88,7 @@ def flame_of(job: Job) -> Flame:
         found.recording.requested_at,
         found.recording.by,
         [] if answer is None else _functions(job, answer),
+        found.recording.native if answer is None else answer.is_native,
     )
 
 
@@ -110,7 +114,7 @@ def _text(job: Job, answer: FlameAnswer, rank: int) -> str:
     """Return "In 62 % of 500 samples within 10 s, rank 0 waits for workers of its data loader in train.py ..."."""
     code, doings = str(job_folder(job).code), Counter[str]()
     for stack, count in main_stacks(answer):
-        frames = [_frame(answer.functions[place]) for place in reversed(stack)]
+        frames = [_frame(answer.functions[place]) for place in reversed(stack) if not answer.functions[place].is_native]
         doings[doing_of(frames, code).words(plural=False, code=code)] += count
     if not doings:
         return f"Rank {rank} was in no function of Python in {answer.samples} samples."
@@ -130,16 +134,24 @@ def _functions(job: Job, answer: FlameAnswer) -> list[FlameFunction]:
         FlameFunction(
             answer.functions[place].name,
             _place(answer.functions[place], code),
-            is_own(_frame(answer.functions[place]), code),
+            _kind(answer.functions[place], code) == "own",
             round(own[place] / everything, 4),
             round(total[place] / everything, 4),
+            answer.functions[place].is_native,
         )
         for place in places
     ]
 
 
 def _place(function: SampledFunction, code: str) -> str:
-    return f"{shown_file(function.file, code)} line {function.line or '?'}"
+    file = shown_file(function.file, code)
+    return file if function.is_native and not function.line else f"{file} line {function.line or '?'}"
+
+
+def _kind(function: SampledFunction, code: str) -> Literal["own", "library", "native"]:
+    if function.is_native:
+        return "native"
+    return "own" if is_own(_frame(function), code) else "library"
 
 
 def drawn_flame(job: Job) -> list[Box]:
@@ -179,9 +191,8 @@ def _boxes(root: _Node, answer: FlameAnswer, code: str) -> Iterator[Box]:
 
 def _box(node: _Node, answer: FlameAnswer, code: str, row: int, start: float, samples: int) -> Box:
     function, share = answer.functions[node.place], node.count / samples
-    kind = "own" if is_own(_frame(function), code) else "library"
     title = f"{function.name}, {_place(function, code)}: {share * 100:.1f} % of the samples"
-    return Box(function.name, title, kind, row, round(start * 100, 3), round(share * 100, 3))
+    return Box(function.name, title, _kind(function, code), row, round(start * 100, 3), round(share * 100, 3))
 
 
 def speedscope(found: Recorded, name: str) -> dict[str, Any]:

@@ -28,6 +28,10 @@ _PROBLEMS = {
     ),
     "too_long": "Rank {rank} did not come to the end of a step in time: take its stacks to see where it is.",
     "too_large": "The steps have more than a million events, so nothing was kept: record fewer of them.",
+    "no_py_spy": (
+        "Rank {rank} has no py-spy, which sees functions of C: add py-spy to the training's requirements or have it"
+        " installed on {host}, or record the functions of Python alone."
+    ),
     "failed": "Rank {rank} could not record: {detail}",
 }
 _SILENT = (
@@ -64,4 +68,4 @@ def recorded(job: Job, kind: RecordingKind) -> Recorded:
 
 def _sentence(problem: str, recording: Recording, detail: str = "") -> str:
     # The detail is text of a script: it is no format.
-    return _PROBLEMS[problem].format(rank=recording.rank, detail=detail)
+    return _PROBLEMS[problem].format(rank=recording.rank, host=recording.host, detail=detail)

@@ -14,7 +14,7 @@ from tidepool.rank_exits import CALLS_DIFFER, LAUNCH_TIMEOUT, LOOPS_DIFFER, STAL
 from tidepool.safe_open import open_below
 from tidepool.stacks import stacks_path
 
-from core.text import plural, storable
+from core.text import plural, readable_text
 from insights.stacks.folding import RankStack, StackGroup, folded, sentence_of
 from insights.stacks.parsing import threads_of
 from insights.stacks.places import doing_of, shown_frame
@@ -123,7 +123,7 @@ def _read(folder: Path, host: str) -> HostStacks | None:
     with os.fdopen(descriptor, "rb") as file:
         content = file.read(_MOST_BYTES + 1)
     try:
-        answer = from_json(HostStacks, storable(json.loads(content)))
+        answer = from_json(HostStacks, readable_text(json.loads(content)))
     except (ValueError, ProtocolError, RecursionError):
         return None
     return answer if answer.host == host else None

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from tidepool.units import size_words
 
+from insights.step_time.causes import causes_of, reason_of_straggler
 from insights.step_time.shares import RankShare, Shares
 
 __all__ = [
@@ -17,10 +18,7 @@ __all__ = [
     "SlowAdvice",
     "advice_on",
     "batch_share",
-    "mean_shares",
-    "others_of",
     "read_share",
-    "reason_of_straggler",
     "straggler_words",
 ]
 
@@ -36,6 +34,8 @@ _BATCH = 0.3
 #: Least of what computing takes for each batch, as a fraction of the update: where the update takes more than that, it
 #: is slow itself, whatever the batch.
 _OF_UPDATE = 0.25
+#: Least of what computing takes for each batch, as a fraction of the time: with less, sums are long by themselves.
+_FIXED_COMPUTING = 0.05
 #: Reads of tensors in a step from which the script reads in each step.
 _EACH_STEP = 0.5
 #: Fractions of the time in data below and above which a rank waits for storage, or decodes.
@@ -43,10 +43,12 @@ _IDLE, _BUSY = 0.3, 0.7
 #: Bytes in a second below which a network is slow for gradients: a tenth of 10 Gbit/s.
 _SLOW_NETWORK = 125e6
 
-_SAVE_LESS = "Save less often: give the training a longer checkpoint_seconds, or a higher checkpoint_every."
 #: Part -> code and text of the advice on it.
 _TEXTS = {
-    "checkpoint": ("CHECKPOINTS", _SAVE_LESS),
+    "checkpoint": (
+        "CHECKPOINTS",
+        "Save less often: give the training a longer checkpoint_seconds, or a higher checkpoint_every.",
+    ),
     "data": (
         "DATA",
         "Read data ahead while the GPUs compute: give the loader workers (num_workers), or more of them, or keep"
@@ -70,9 +72,6 @@ _TEXTS = {
     ),
 }
 
-#: Parts that can make one rank slower than the others.
-_OWN_PARTS = ("data", "compute", "optimizer", "checkpoint", "validation", "script")
-
 
 @dataclass(frozen=True)
 class SlowAdvice:
@@ -95,18 +94,19 @@ def advice_on(
     computing that does not depend on the size of the batch. None: not known.
     """
     found: list[SlowAdvice] = []
+    shares = causes_of(shares, ranks, straggler)
     if straggler is not None:
-        # Without the slowest rank, the other parts of the others' time would be left.
-        shares = mean_shares(others_of(straggler, ranks))
         found += _on_straggler(shares, ranks, straggler)
     found += _on_all(shares, ranks, cores)
     found += _on_reads(ranks)
-    found += _on_batch(shares, fixed_computing)
+    found += _on_batch(batch_share(shares, fixed_computing, ranks))
     explained = {one.code for one in found}
     if READS in explained:  # the script's time is that of its reads
         found = [one for one in found if one.code != "SCRIPT" or one.fraction > 2 * read_share(ranks)]
     if BATCH in explained:
-        found = [one for one in found if one.code != "OPTIMIZER"]
+        found = [
+            one for one in found if one.code != "OPTIMIZER" and (one.code != "COMMUNICATION" or _on_network(ranks))
+        ]
     return sorted(found, key=lambda one: -one.fraction)
 
 
@@ -117,16 +117,18 @@ def read_share(ranks: Sequence[RankShare]) -> float:
     return sum(reading) / len(reading) if reading else 0.0
 
 
-def batch_share(shares: Shares, fixed_computing: float | None) -> float:
+def batch_share(shares: Shares, fixed_computing: float | None, ranks: Sequence[RankShare]) -> float:
     """Return the fraction of the time that does not depend on the size of the batch; 0: not known.
 
-    The sum of the gradients does not depend on it either: there is advice of its own on that.
+    That is a part of computing, the update, and the sum of the gradients unless a slow network is what makes it long.
     """
     if fixed_computing is None:
         return 0.0
     # The measured steps contain their data, which may take the same for each batch: that much is not computing's.
     fixed = fixed_computing * (shares["compute"] + shares["data"]) - shares["data"]
-    return fixed + shares["optimizer"] if fixed >= shares["optimizer"] * _OF_UPDATE else 0.0
+    if fixed < max(shares["optimizer"] * _OF_UPDATE, _FIXED_COMPUTING):
+        return 0.0
+    return fixed + shares["optimizer"] + (0.0 if _on_network(ranks) else shares["communication"])
 
 
 def _on_reads(ranks: Sequence[RankShare]) -> Iterator[SlowAdvice]:
@@ -143,22 +145,20 @@ def _on_reads(ranks: Sequence[RankShare]) -> Iterator[SlowAdvice]:
     )
 
 
-def _on_batch(shares: Shares, fixed_computing: float | None) -> Iterator[SlowAdvice]:
-    if (fixed := batch_share(shares, fixed_computing)) >= _BATCH:
+def _on_batch(fixed: float) -> Iterator[SlowAdvice]:
+    if fixed >= _BATCH:
         yield _of(
             BATCH,
             fixed,
             f"Enlarge the batch: {fixed * 100:.0f} % of the time does not depend on its size, because the batch is too"
-            " small to keep a GPU busy.",
+            " small to keep a GPU busy. That is what computing, sums of gradients and updates take for each batch,"
+            " however small.",
         )
 
 
 def _on_straggler(others: Shares, ranks: Sequence[RankShare], straggler: RankShare) -> Iterator[SlowAdvice]:
     waiting, blamed = others["straggling"], reason_of_straggler(straggler, ranks)
-    if blamed == "checkpoint":
-        if waiting >= _CHECKPOINTS:
-            yield _of("CHECKPOINTS", waiting, _SAVE_LESS)
-    elif waiting >= _WORTH:
+    if blamed != "checkpoint" and waiting >= _WORTH:
         yield _of("STRAGGLER", waiting, _straggler_text(straggler, blamed))
 
 
@@ -228,22 +228,6 @@ def _on_workers(ranks: Sequence[RankShare], cores: float | None) -> str:
             " more workers than cores wait for each other. Keep decoded samples, or train on hosts with more cores."
         )
     return ""
-
-
-def others_of(straggler: RankShare, ranks: Sequence[RankShare]) -> list[RankShare]:
-    """Return the other present ranks."""
-    return [rank for rank in ranks if rank.rank is not None and rank is not straggler and rank.shares]
-
-
-def mean_shares(ranks: Sequence[RankShare]) -> dict[str, float]:
-    """Return the mean of the ranks' shares, of which there is one at least."""
-    return {part: sum(rank.shares[part] for rank in ranks) / len(ranks) for part in ranks[0].shares}
-
-
-def reason_of_straggler(straggler: RankShare, ranks: Sequence[RankShare]) -> str:
-    """Return the part of which the straggler has most more than the others, in fractions of the time."""
-    means = mean_shares(others_of(straggler, ranks))
-    return max(_OWN_PARTS, key=lambda part: straggler.shares[part] - means[part])
 
 
 _REASONS = {

@@ -9,14 +9,14 @@ from insights.step_time.advice import (
     READS,
     SlowAdvice,
     advice_on,
-    mean_shares,
-    others_of,
-    reason_of_straggler,
     straggler_words,
 )
 from insights.step_time.batch_costs import fixed_computing
-from insights.step_time.gpu_memory import memory_words
+from insights.step_time.causes import causes_of, reason_of_straggler
+from insights.step_time.core_limits import core_limit_words
+from insights.step_time.gpu_memory import MemoryAt, memory_points, memory_warning, memory_words
 from insights.step_time.outcomes import AdviceOutcome, outcomes_of
+from insights.step_time.process_use import ProcessesOverTime, RankUse, UseAt, process_use
 from insights.step_time.shares import (
     RankShare,
     Shares,
@@ -61,16 +61,24 @@ class WhySlow:
     points: Annotated[list[SharesAt], "Shares over time, the oldest first."]
     advice: Annotated[list[SlowAdvice], "Suggestions, the one that promises most first."]
     outcomes: Annotated[list[AdviceOutcome], "Results of the advice on the owner's training of the model before."]
+    cores: Annotated[str, "Sentence on hosts where it uses up its limit of cores; empty: there is none."]
     memory: Annotated[str, "Sentence on how far the GPUs' memory is used."]
+    memory_warning: Annotated[str, "Warning that the memory of a GPU is nearly full, or fills up; empty: neither."]
+    memory_points: Annotated[list[MemoryAt], "Memory of the fullest GPU over time, the oldest first."]
+    processes: Annotated[str, "Sentence on what its processes use of their hosts; empty: not known."]
+    process_ranks: Annotated[list[RankUse], "Use by the processes of each rank in the newest minute."]
+    process_points: Annotated[list[UseAt], "Use by all of its processes over time, the oldest first."]
 
 
 def why_slow(job: Job) -> WhySlow:
     row = TimeByCause.objects.filter(job=job).select_related("job__profile").first()
+    use = process_use(job)
     if row is None or not row.points:
-        return _unmeasured(job)
+        return _unmeasured(job, use)
     newest = row.points[-1]
     ranks, shares, recent = measured_ranks(job, row), shares_of(newest["seconds"]), recent_shares(row.points)
     straggler = straggler_of(ranks)
+    course = memory_points(row.points)
     advice = advice_on(recent or shares, ranks, straggler, _cores(ranks), fixed_computing(job))
     return WhySlow(
         "measured",
@@ -83,7 +91,13 @@ def why_slow(job: Job) -> WhySlow:
         share_points(row.points),
         advice,
         outcomes_of(job, row),
+        core_limit_words(ranks),
         memory_words(ranks),
+        memory_warning(course),
+        course,
+        use.text,
+        [*use.ranks],
+        [*use.points],
     )
 
 
@@ -95,7 +109,7 @@ def _cores(ranks: Sequence[RankShare]) -> float | None:
     return min(known) if known and len(known) == len(names) else None
 
 
-def _unmeasured(job: Job) -> WhySlow:
+def _unmeasured(job: Job, use: ProcessesOverTime) -> WhySlow:
     state: Literal["waiting", "not_told_apart"] = "waiting"
     text = "No time is measured yet: the first figures come some seconds after the first step."
     if job.state in TERMINAL:
@@ -103,7 +117,10 @@ def _unmeasured(job: Job) -> WhySlow:
     if not job.elastic:
         state = "not_told_apart"
         text = "No steps of torch's optimizers are seen in this script, so its time is not told apart."
-    return WhySlow(state, text, 0.0, {}, {}, None, [], [], [], [], "")
+    if use.text:
+        text = f"{use.text} {text}"
+    of_processes = (use.text, [*use.ranks], [*use.points])
+    return WhySlow(state, text, 0.0, {}, {}, None, [], [], [], [], "", "", "", [], *of_processes)
 
 
 def sentence_of(
@@ -116,8 +133,7 @@ def sentence_of(
         place = max(ranks, key=lambda rank: rank.read_share).read_place
         return f"{_percent(advice[0].fraction)} of the time is spent waiting for numbers from the GPU{_in(place)}."
     computing = f"{_percent(shares['compute'])} computing"
-    # Parts of the slowest rank's own time are no causes of their own where the others wait for it.
-    told = shares if straggler is None else mean_shares(others_of(straggler, ranks))
+    told = causes_of(shares, ranks, straggler)
     others = {part: share for part, share in told.items() if part != "compute"}
     largest = max(others, key=lambda part: others[part])
     if others[largest] < _NOTABLE:
@@ -125,7 +141,9 @@ def sentence_of(
     if largest == "straggling" and straggler is not None:
         words = straggler_words(straggler, reason_of_straggler(straggler, ranks))
         return f"{_percent(others[largest])} of the others' time is spent waiting for {words}."
-    return f"{_percent(others[largest])} of the time is spent {PART_WORDS[largest][1]}, {computing}."
+    is_reason = straggler is None or largest == reason_of_straggler(straggler, ranks)
+    waits = ", or waiting for a rank that this makes late" if is_reason and told[largest] > shares[largest] else ""
+    return f"{_percent(told[largest])} of the time is spent {PART_WORDS[largest][1]}{waits}, {computing}."
 
 
 def _in(place: str) -> str:

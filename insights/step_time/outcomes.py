@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 from insights.step_time.advice import BATCH, READS, SlowAdvice, advice_on, batch_share, read_share
 from insights.step_time.batch_costs import fixed_computing
+from insights.step_time.causes import causes_of
 from insights.step_time.shares import measured_ranks, shares_of, straggler_of
 from jobs.models import Job, TimeByCause
 
@@ -69,13 +70,14 @@ def outcomes_of(job: Job, row: TimeByCause) -> list[AdviceOutcome]:
 
 def _share_of(code: str, job: Job, row: TimeByCause) -> float | None:
     """Return the fraction of a training's time that advice of this code is about; None: not known."""
-    shares = shares_of(row.points[-1]["seconds"])
+    ranks = measured_ranks(job, row)
+    causes = causes_of(shares_of(row.points[-1]["seconds"]), ranks, straggler_of(ranks))
     if code == READS:
-        return read_share(measured_ranks(job, row))
+        return read_share(ranks)
     if code == BATCH:
         fixed = fixed_computing(job)
-        return None if fixed is None else batch_share(shares, fixed)
-    return shares.get(_PARTS[code], 0.0)
+        return None if fixed is None else batch_share(causes, fixed, ranks)
+    return causes.get(_PARTS[code], 0.0)
 
 
 def _outcome(job: int, advice: SlowAdvice, speedup: float, after: float | None) -> AdviceOutcome:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Annotated, Any
 
 from tidepool.protocol import SPENT_PARTS, host_of
@@ -27,6 +28,9 @@ Shares = Mapping[str, float]
 
 #: Fewest compared sums from which a straggler is named, and the fraction of them into which it comes last.
 _FEWEST_SUMS, _MOSTLY = 10, 0.5
+#: Least wait that a straggler causes, in waits that another rank causes: ranks that vary alike hold each other up in
+#: turns.
+_OF_OTHERS = 2.0
 #: Fraction of their time that the others wait at least.
 _LEAST_WAITING = 0.03
 #: Seconds that "now" covers at least.
@@ -59,7 +63,11 @@ class RankShare:
     gpu_peak_bytes: Annotated[int | None, "Most memory that its tensors have taken; null: its device is no GPU."] = None
     gpu_peak_step: Annotated[int | None, "Step of the rank in which that was first seen."] = None
     gpu_reserved_bytes: Annotated[int | None, "Memory that torch's allocator holds."] = None
-    gpu_limit_bytes: Annotated[int | None, "Memory of its GPU."] = None
+    gpu_limit_bytes: Annotated[int | None, "Memory of its GPU that it may take: CUDA and others have the rest."] = None
+    core_limit: Annotated[float | None, "Cores that the training may use on its host; null: all, or not known."] = None
+    core_limit_share: Annotated[
+        float, "Fraction of the tenths of a second in which the training has used these cores up and waited, 0 to 1."
+    ] = 0.0
     cpus: Annotated[str, "CPUs to which it is bound, such as 0-31,64-95; empty: it may use all of its host's."] = ""
 
 
@@ -126,28 +134,40 @@ def _signs(values: Mapping[str, Any], shares: Shares) -> dict[str, Any]:
         "gpu_peak_step": memory.get("peak_step"),
         "gpu_reserved_bytes": memory.get("reserved_bytes"),
         "gpu_limit_bytes": memory.get("limit_bytes"),
+        "core_limit": signs.get("core_limit"),
+        "core_limit_share": round(signs.get("core_periods_used_up", 0) / max(1, signs.get("core_periods", 0)), 4),
         "cpus": signs.get("cpus", ""),
     }
 
 
 def straggler_of(ranks: Sequence[RankShare]) -> RankShare | None:
-    """Return the rank that the others wait for; None: there is none that mostly comes last."""
+    """Return the rank that the others wait for; None: there is none that stands out."""
     present = [rank for rank in ranks if rank.rank is not None and rank.compared >= _FEWEST_SUMS]
     slowest = max(present, key=lambda rank: rank.caused_seconds, default=None)
     others = [rank for rank in present if rank is not slowest]
     if slowest is None or not others or slowest.last_in < _MOSTLY:
         return None
     waiting = sum(rank.shares.get("straggling", 0.0) for rank in others) / len(others)
-    return slowest if waiting >= _LEAST_WAITING else None
+    in_turns = sum(rank.caused_seconds for rank in others) / len(others)
+    return slowest if waiting >= _LEAST_WAITING and slowest.caused_seconds >= _OF_OTHERS * in_turns else None
 
 
 def recent_shares(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the shares of the newest minute or more; {} if nothing was measured in it."""
     if not points:
         return {}
-    newest = points[-1]
-    before = next((point for point in reversed(points[:-1]) if newest["at"] - point["at"] >= _RECENT_SECONDS), None)
-    return shares_of(_difference(newest["seconds"], before["seconds"] if before else None))
+    before = _a_minute_before(points)
+    return shares_of(_difference(points[-1]["seconds"], before["seconds"] if before else None))
+
+
+def _a_minute_before(points: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the newest point a minute before the last one; None: there is none. A host's clock may be set back."""
+    passed = 0.0
+    for later, earlier in pairwise(points[::-1]):
+        passed += max(0.0, later["at"] - earlier["at"])
+        if passed >= _RECENT_SECONDS:
+            return earlier
+    return None
 
 
 def share_points(points: Sequence[Mapping[str, Any]]) -> list[SharesAt]:

@@ -261,6 +261,7 @@ def _desired_job(job: Job, claims: list[SlotClaim], host: str, user_secrets: Sea
         user_secrets=user_secrets.sealed,
         user_secrets_problem=user_secrets.problem,
         owner_number=job.owner_id,
+        least_isolation=job.instance_group.least_isolation,
     )
 
 

@@ -42,6 +42,8 @@ _PEER_IS_GONE = (
     *("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL", "gloo"),
     *("DistBackendError", "DistNetworkError", "DistStoreError"),
 )
+#: Most characters of the sentences on what has filled a GPU's memory.
+_LONGEST_MEMORY = 2000
 _OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError", OUT_OF_MEMORY})
 
 
@@ -52,7 +54,7 @@ class RankEnd:
     host: str
     code: int | None = None
     signal: int | None = None
-    #: {"kind", "message", "traceback"} of an uncaught exception of the script.
+    #: {"kind", "message", "traceback"} of an uncaught exception of the script, and "memory" where a GPU was full.
     error: dict[str, Any] | None = None
     #: Whether the script, and not the machine, caused the exit; None: it did if the exit code is not 0.
     by_script: bool | None = None
@@ -284,6 +286,8 @@ def _described(end: RankEnd) -> tuple[dict[str, str], Reason, dict[str, Any]]:
     """Return the error that ended a rank, its reason, and the params of its sentence."""
     given = end.error or {"kind": "ExitCode", "message": f"The script ended with exit code {end.code}."}
     error = {name: str(given.get(name, "")) for name in ("kind", "message", "traceback")}
+    if memory := str(given.get("memory", ""))[:_LONGEST_MEMORY]:
+        error["memory"] = memory
     is_sentence = end.error is None or error["kind"] == SECRETS_FAILED
     shown = error["message"] if is_sentence else error_words(error)
     seen = {"host": end.host, "code": end.code, "signal": end.signal, "error": shown.rstrip(".")}

@@ -346,6 +346,10 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
     "checkpoint_failed": (
         "No checkpoint could be saved at step {step}: {error}. The training continues, and older checkpoints are kept."
     ),
+    "gpu_nearly_full": (
+        "The memory of a GPU on {host} is nearly full: tensors have taken up to {peak} of {limit}, {below} below the"
+        " limit, first at the rank's step {step}. Longer samples or a larger batch could end the training."
+    ),
     "gpu_is_full": "The training could not change its size, and trains on. Rank {why}. It is tried again.",
     "profile_refused": "Step times are no longer recorded: {why}. The training continues.",
     "batch_refused": (

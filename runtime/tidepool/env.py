@@ -30,6 +30,7 @@ __all__ = [
     "data_folder",
     "fault_spec",
     "granted_cores",
+    "holds_gpu",
     "is_in_group",
     "keep_secret",
     "lend_secret",
@@ -373,6 +374,11 @@ def _word_of(name: str, words: Sequence[str]) -> str:
     if word not in words:
         raise RuntimeError(f"{name} is {word!r}: set it to one of {', '.join(words)}")
     return word
+
+
+def holds_gpu() -> bool:
+    """Return whether this process was given a GPU that it may see."""
+    return bool(os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def uses_gpu_part() -> bool:

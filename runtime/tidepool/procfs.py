@@ -12,6 +12,7 @@ the memory that the kernel reads. The ancestor reserves that memory with `reserv
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ import setproctitle
 __all__ = [
     "MARK_VARIABLE",
     "alive",
+    "be_traced_by",
     "become_subreaper",
     "catches",
     "close_descriptors",
@@ -35,6 +37,8 @@ __all__ = [
     "has_children",
     "kill",
     "marked",
+    "may_be_of",
+    "members_of_sessions",
     "memory_bytes",
     "numbers_begun_at",
     "reap_child",
@@ -58,6 +62,7 @@ _START_TOLERANCE_SECONDS = 2.0
 _ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PTRACER = 0x59616D61
 
 _libc = ctypes.CDLL(None, use_errno=True)
 #: Title of this process, or of the process that it was forked from; None: none was set.
@@ -124,7 +129,13 @@ def trees(roots: list[int]) -> dict[int, list[psutil.Process]]:
 
 def session_members(leader: int) -> list[psutil.Process]:
     """Processes in the session of `leader`, and `leader` itself though it may not have made its session yet."""
-    return _living(pid for pid in psutil.pids() if leader in (pid, _session(pid)))
+    return members_of_sessions([leader])
+
+
+def members_of_sessions(leaders: Iterable[int]) -> list[psutil.Process]:
+    """The same of several sessions, by one scan of all processes."""
+    wanted = {*leaders}
+    return _living(pid for pid in psutil.pids() if pid in wanted or _session(pid) in wanted)
 
 
 def catches(pid: int, number: int) -> bool:
@@ -140,6 +151,37 @@ def catches(pid: int, number: int) -> bool:
 def marked(prefix: str) -> list[psutil.Process]:
     """Processes whose mark is `prefix` or continues it after a dot; this one left out."""
     return _living(pid for pid in psutil.pids() if pid != os.getpid() and f"{_mark_of(pid)}.".startswith(f"{prefix}."))
+
+
+def may_be_of(process: psutil.Process, mark: str, user: int) -> bool:
+    """Return whether a process behind a wall may belong to what has the mark: it has that mark, or none.
+
+    Without any, it must be the user's, behind a wall as trainings are, and not where another mark is.
+    """
+    if own := _mark_of(process.pid):
+        return f"{own}.".startswith(f"{mark}.")
+    try:
+        facts = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        words = dict(line.split(":", 1) for line in facts)
+        spaces = _spaces_of(process.pid)
+        is_walled = words["NoNewPrivs"].strip() == "1" and spaces.isdisjoint(_spaces_of("self"))
+    except (OSError, KeyError):  # gone meanwhile, or another user's: no mark of it can be read, either
+        return False
+    return is_walled and int(words["Uid"].split()[0]) == user and spaces.isdisjoint(_spaces_of_others(mark))
+
+
+def _spaces_of_others(mark: str) -> set[tuple[str, int]]:
+    """Return the mounts and the shared memory that processes with other marks see."""
+    found = set()
+    for pid in psutil.pids():
+        if (other := _mark_of(pid)) and not f"{other}.".startswith(f"{mark}."):
+            with contextlib.suppress(OSError):  # gone meanwhile
+                found |= _spaces_of(pid)
+    return found
+
+
+def _spaces_of(pid: int | str) -> set[tuple[str, int]]:
+    return {(name, os.stat(f"/proc/{pid}/ns/{name}").st_ino) for name in ("mnt", "ipc")}
 
 
 def kill(process: psutil.Process, number: int = signal.SIGKILL) -> None:
@@ -168,8 +210,10 @@ def waited_seconds(processes: Iterable[psutil.Process]) -> float:
     """Return the time for which threads of the processes were ready to run and had no processor; 0 if not known."""
     nanoseconds = 0
     for process in processes:
-        with contextlib.suppress(OSError, ValueError):  # gone meanwhile, or a kernel without these figures
-            for thread in os.scandir(f"/proc/{process.pid}/task"):
+        folder = f"/proc/{process.pid}/task"
+        # A process may be gone meanwhile, and some kernels do not have these figures.
+        with contextlib.suppress(OSError, ValueError), os.scandir(folder) as threads:
+            for thread in threads:
                 nanoseconds += int(Path(thread.path, "schedstat").read_bytes().split()[1])
     return nanoseconds / 1e9
 
@@ -228,6 +272,15 @@ def die_with_parent(parent: int) -> None:
 def become_subreaper() -> None:
     """Make this process adopt descendants whose parents end, in any session."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def be_traced_by(pid: int) -> None:
+    """Let a process trace this one under Yama, which otherwise lets only ancestors do so. 0: no other process."""
+    try:
+        _prctl(_PR_SET_PTRACER, pid)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a kernel without Yama does not know the option, and needs none
+            raise
 
 
 def close_descriptors(keep: set[int]) -> None:

@@ -47,7 +47,7 @@ def answer(job: Job, kind: RecordingKind, answer: FlameAnswer | TraceAnswer) -> 
     (folder / ANSWER_FILES[kind]).write_text(json.dumps(to_json(answer)))
 
 
-def flame(job: Job) -> FlameAnswer:
+def flame(job: Job, *, is_native: bool = False) -> FlameAnswer:
     code, torch = job_folder(job).code, "/venv/lib/python3.11/site-packages/torch"
     functions = [
         SampledFunction("main", f"{code}/train.py", 12),
@@ -56,8 +56,12 @@ def flame(job: Job) -> FlameAnswer:
         SampledFunction("Tensor.backward", f"{torch}/_tensor.py", 500),
     ]
     stacks = [[0, 2, 1], [0, 2], [0, 3], [0]]
+    if is_native:
+        functions.append(SampledFunction("torch::autograd::Engine::execute", f"{torch}/lib/libtorch_cpu.so", 0, True))
+        stacks[2] = [0, 3, 4]
     main = SampledThread("MainThread", True, stacks, [280, 40, 150, 30])
-    return FlameAnswer(1, seconds=10.0, samples=500, functions=functions, threads=[main])
+    number = 2 if is_native else 1
+    return FlameAnswer(number, seconds=10.0, samples=500, functions=functions, threads=[main], is_native=is_native)
 
 
 def test_a_flame_graph_and_a_trace_are_recorded_and_shown(page: Page, scene: Scene) -> None:
@@ -73,11 +77,20 @@ def test_a_flame_graph_and_a_trace_are_recorded_and_shown(page: Page, scene: Sce
     row = page.get_by_role("row", name="Digits.__getitem__")
     expect(row).to_contain_text("56.0 %")
 
+    page.get_by_label("Functions of C").check()
+    page.get_by_role("button", name="Record a flame graph").click()
+    expect(page.get_by_text("Rank 0 records for 10 s.")).to_be_visible()
+    answer(scene.first, "flame", flame(scene.first, is_native=True))
+    expect(drawing.locator("svg")).to_have_count(5)
+    expect(drawing.get_by_text("torch::autograd::Engine::execute", exact=True)).to_be_visible()
+    expect(page.locator(".flame-swatch.flame-native")).to_be_visible()
+    expect(page.get_by_label("Functions of C, too")).to_be_checked()
+
     page.get_by_label("Steps").fill("2")
     page.get_by_role("button", name="Record a trace").click()
     expect(page.get_by_text("Rank 0 records 2 steps")).to_be_visible()
     operators = [TracedOperator("aten::mm", False, 120, 0.21), TracedOperator("aten::copy_", False, 40, 0.04)]
-    trace = TraceAnswer(2, steps=2, seconds=0.4, operators=operators, cpu_seconds=0.31, file_bytes=70_000)
+    trace = TraceAnswer(3, steps=2, seconds=0.4, operators=operators, cpu_seconds=0.31, file_bytes=70_000)
     answer(scene.first, "trace", trace)
     expect(page.get_by_text("operators ran for 78 % of the time")).to_be_visible()
     expect(page.get_by_role("row", name="aten::mm")).to_contain_text("210.0 ms")

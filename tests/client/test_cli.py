@@ -11,6 +11,7 @@ from typing import Any, Never
 
 import click
 import pytest
+from django.utils import timezone
 from tidepool.cli import account, completion, follow
 from tidepool.cli.app import COMMANDS, cli
 from tidepool.cli.completion import job_numbers, names_of
@@ -22,7 +23,10 @@ from tidepool.client.rows import LogLine, Reason
 
 from accounts.models import ApiToken, DeviceGrant
 from accounts.tokens import make_token
-from jobs.models import Job
+from jobs.control.gpu_spans import SPAN, HostUse, Span, store
+from jobs.files.job_folder import job_folder
+from jobs.gpu_time import to_ms
+from jobs.models import Job, SlotClaim
 from models_registry.models import RegisteredModel
 from tests.client.conftest import URL, Call, over_wsgi
 from tests.jobs.actions.test_checkpoints import publish
@@ -156,6 +160,15 @@ class TestOne:
         monkeypatch.setattr("click.termui.visible_prompt_func", lambda prompt: "n")
         assert tidepool("cancel", logged_in.first.pk, logged_in.waiting.pk)[0] == 130
         assert Job.objects.get(pk=logged_in.waiting.pk).state == "PENDING"
+
+    def test_no_name_of_a_file_commands_the_terminal(self, logged_in: Scene, tidepool: Call) -> None:
+        folder = job_folder(logged_in.done).attempt(logged_in.done.run.attempt)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "a\x1b]52;c;cm0=\x07\x9b2J\u202egpj").write_text("x")
+        code, shown, _ = tidepool("results", "ls", logged_in.done.pk)
+        assert code == 0
+        assert "a\ufffd]52;c;cm0=\ufffd\ufffd2J\ufffdgpj" in shown
+        assert not {*"\x1b\x07\x9b\u202e"} & {*shown}
 
     def test_results(self, logged_in: Scene, tidepool: Call, tmp_path: Path) -> None:
         job = logged_in.done.pk
@@ -452,3 +465,16 @@ def test_logs_are_filtered_while_they_are_followed(logged_in: Scene, tidepool: C
     end(logged_in.waiting)
     assert tidepool("logs", logged_in.waiting.pk, "--grep", "loss", "-n", 2)[1] == "loss 2\nloss 3\n"
     assert tidepool("logs", "-f", logged_in.waiting.pk, "--grep", "loss", "-n", 3)[1] == "loss 2\nloss 3\n"
+
+
+def test_why_slow_lists_what_the_processes_of_each_rank_use(logged_in: Scene, tidepool: Call) -> None:
+    end = to_ms(timezone.now())
+    for claim in SlotClaim.objects.filter(job=logged_in.first).select_related("slot"):
+        store(claim.slot.host_id, [Span(claim.pk, end - SPAN, end, None, None, HostUse(1.25, 2**20, 0.0, None, 5.0))])
+
+    lines = tidepool("why-slow", logged_in.first.pk)[1].splitlines()
+
+    assert lines[0].startswith("Its processes use ")
+    [host] = set(SlotClaim.objects.filter(job=logged_in.first).values_list("slot__host__name", flat=True))
+    heads = lines.index(next(line for line in lines if line.startswith("RANK")))
+    assert lines[heads + 1].split() == ["0", host, "1.2", "1", "MiB/s", "0", "B/s", "-", "5", "B/s", "-"]

@@ -28,6 +28,8 @@ def test_one_look_tells_what_changed() -> None:
     _ran(second, 1, {"numpy": "1.26.4", "torch": "2.13.0"})
     _ran(second, 2, {"numpy": "2.1.0", "torch": "2.13.0"})
     code, environment = ran_columns([first, second, third])
+    # The environment that was chosen is a setting of that name.
+    assert (code.name, environment.name) == ("Code", "Packages")
     digest = "sha256 000000000000"
     assert code.values == [
         f"commit 012345678901 on main, {digest}",

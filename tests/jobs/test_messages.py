@@ -140,6 +140,11 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {"step": 3, "error": "disk full"},
         "No checkpoint could be saved at step 3: disk full. The training continues, and older checkpoints are kept.",
     ),
+    "gpu_nearly_full": (
+        {"host": "gpu-1", "step": 40, "peak": "74 GiB", "limit": "80 GiB", "below": "8 %"},
+        "The memory of a GPU on gpu-1 is nearly full: tensors have taken up to 74 GiB of 80 GiB, 8 % below the limit, "
+        "first at the rank's step 40. Longer samples or a larger batch could end the training.",
+    ),
     "gpu_is_full": (
         {"why": "a.0.1: the GPU's memory is full: make room."},
         "The training could not change its size, and trains on. Rank a.0.1: the GPU's memory is full: make room. It is "

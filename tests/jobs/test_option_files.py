@@ -50,7 +50,11 @@ _WISH = "the scheduler and replays count GPUs by it, hosts limit it, and `tidepo
 MORE: dict[str, tuple[int, str]] = {
     "autolog": (4, "`tidepool run` has a flag of its own for it"),
     "log_pattern": (6, "its owner changes it while the training runs: by an action, an address and a page"),
-    "exactness": (6, "the Train page says what it means for the script; only an elastic one may be bitwise"),
+    "exactness": (
+        7,
+        "the Train page says what it means for the script; only an elastic one may be bitwise; its exchanges take room "
+        "beside NCCL's channels",
+    ),
     "virtual_ranks": (5, "the same; the most GPUs of a training follow from it"),
     "placement": (4, "the largest host of the group limits it; a replay has ranks on each host by this word"),
     "gpus_per_process": (
@@ -58,7 +62,7 @@ MORE: dict[str, tuple[int, str]] = {
         "the engine of a training follows from it, wherever that is asked for; the Train page shows fields by it, and "
         "`tidepool run` has a flag of its own for it",
     ),
-    "cpus_per_gpu": (7, f"{_WISH}; threads follow it"),
+    "cpus_per_gpu": (8, f"{_WISH}; threads and the limit on cores follow it"),
     "memory_gib_per_gpu": (7, f"{_WISH}; the limit on a host's memory follows it"),
     "named_environment": (
         7,

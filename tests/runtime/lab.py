@@ -70,7 +70,11 @@ def running_forkserver(folder: Path, cgroup: Path | None = None, level: str | No
         yield path
     finally:
         os.close(write_end)
-        process.wait(timeout=20)
+        try:
+            process.wait(timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
 
 
 class GrowingFile:
@@ -386,6 +390,8 @@ class Lab:
         return [entry["data"] for journal in self._journals for entry in journal.lines(kind)]
 
     def _ask(self, host: str, request: dict[str, Any]) -> dict[str, Any]:
-        answer = json.loads(json_sockets.request(self.hosts[host][0], json.dumps(request).encode() + b"\n"))
+        # An executor would ask again; here an answer is waited for, however busy the machine is.
+        line = json.dumps(request).encode() + b"\n"
+        answer = json.loads(json_sockets.request(self.hosts[host][0], line, timeout_seconds=60.0))
         assert "error" not in answer, answer
         return answer

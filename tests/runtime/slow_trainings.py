@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -271,10 +272,20 @@ def _sleeps(first: Told, last: Told) -> float:
 
 
 def _tiny_batch(first: Told, last: Told) -> float:
-    """Return the share of updates and of what computing takes for each batch, as a process on its own has measured."""
+    """Return the share of sums, of updates, and of what computing takes for each batch in a process on its own."""
     base, per_sample = first.truth["base"], first.truth["per_sample"]
     fixed = base / (base + max(0.0, per_sample) * 4)
-    return float((first.measured("updating") + fixed * first.measured("computing")) / first.seconds)
+    updates = first.measured("updating") + _summing(first, last)
+    return float((updates + fixed * first.measured("computing")) / first.seconds)
+
+
+def _summing(first: Told, last: Told) -> float:
+    """Return the seconds of the sums themselves: of each step, the shorter wait of the two ranks."""
+    waits = [
+        [after["summing"] - before["summing"] for before, after in pairwise(told.truth["sums"][: first.rank["steps"]])]
+        for told in (first, last)
+    ]
+    return float(sum(map(min, *waits)))
 
 
 def _late_network(first: Told, last: Told) -> float:
@@ -310,7 +321,8 @@ SLOW = [
         "DATA",
         "waits for storage",
         _slow_disk,
-        lambda first, last: (first.measured("reading") / first.seconds + last.measured("reading") / last.seconds) / 2,
+        # Both ranks share the disk: they also wait for each other's reads.
+        None,
         needs_root=True,
     ),
     SlowTraining(

@@ -17,7 +17,7 @@ from tidepool import procfs
 from tidepool.backoff import Interval
 from tidepool.cgroup_limits import usable
 from tidepool.device_report import DeviceReport
-from tidepool.protocol import DeviceReading, HostFacts, RankStatus
+from tidepool.protocol import DeviceReading, HostFacts, ProcessUse, RankStatus
 from tidepool.shim_slots import VIRTUAL_MODEL, gpu_of
 
 from workers.executor.config import ExecutorConfig, self_test_environment
@@ -28,6 +28,7 @@ from workers.executor.devices.self_test import self_test
 from workers.executor.devices.slot_devices import SlotDevices
 from workers.executor.environments.conda import solver_in
 from workers.executor.environments.engines import engine_in
+from workers.executor.process_use import ProcessReader
 
 __all__ = ["GpuProbe", "VirtualProbe", "make_probe", "processors"]
 
@@ -88,13 +89,14 @@ class VirtualProbe:
         self._images = images
         self._slots = slots
         self._use = _ProcessorUse(clock)
+        self._processes = ProcessReader()
 
     def facts(self) -> HostFacts:
         return _facts(self._address, ngpus=self._slots, virtual=True, images=self._images)
 
     def devices(self, ranks: list[RankStatus]) -> list[DeviceReading]:
         trees = procfs.trees([rank.pid for rank in ranks])
-        uses = self._use.read(ranks, trees)
+        uses, processes = self._use.read(ranks, trees), self._processes.read(ranks, trees)
         slots = Counter(rank.member_id for rank in ranks)  # a process may hold several, and is divided among them
         by_slot = {rank.slot: rank for rank in ranks}
         readings = []
@@ -103,8 +105,9 @@ class VirtualProbe:
             memory = 0 if rank is None else procfs.memory_bytes(trees[rank.pid]) // slots[rank.member_id]
             use = _Use(0.0, 0.0) if rank is None else uses[rank.member_id]
             ran, wanted = (None, None) if use is None else (use.ran, use.wanted)
-            reading = DeviceReading(slot, VIRTUAL_MODEL, True, ran, memory, None, processor_percent=wanted)
-            readings.append(reading)
+            of_rank = None if rank is None else processes[rank.member_id]
+            place = (slot, VIRTUAL_MODEL, True, ran, memory, None)
+            readings.append(DeviceReading(*place, processor_percent=wanted, processes=of_rank))
         return readings
 
 
@@ -131,6 +134,7 @@ class GpuProbe:
         self._images = images
         self._slots_per_gpu = slots_per_gpu
         self._use = _ProcessorUse(time.monotonic)
+        self._processes = ProcessReader()
         self._starting = Interval(_START_SECONDS)
         self._works = False
         self._places = SlotDevices(record)
@@ -150,12 +154,13 @@ class GpuProbe:
         )
 
     def devices(self, ranks: list[RankStatus]) -> list[DeviceReading]:
-        uses = self._use.read(ranks, procfs.trees([rank.pid for rank in ranks]))
-        by_slot = {rank.slot: uses[rank.member_id] for rank in ranks}
+        trees = procfs.trees([rank.pid for rank in ranks])
+        uses, processes = self._use.read(ranks, trees), self._processes.read(ranks, trees)
+        by_slot = {rank.slot: (uses[rank.member_id], processes[rank.member_id]) for rank in ranks}
         uuids = self._places.uuids
         self._health.look(self._inventory, uuids)
         self._health.retry({uuids[gpu] for slot in by_slot if (gpu := gpu_of(slot, self._slots_per_gpu)) < len(uuids)})
-        return [self._device(slot, by_slot.get(slot)) for slot in range(self._slots())]
+        return [self._device(slot, *by_slot.get(slot, (None, None))) for slot in range(self._slots())]
 
     def _run_test(self, test: Callable[[], DeviceReport]) -> None:
         self._report = test()
@@ -172,12 +177,13 @@ class GpuProbe:
     def _slots(self) -> int:
         return len(self._places.uuids) * self._slots_per_gpu
 
-    def _device(self, slot: int, use: _Use | None) -> DeviceReading:
+    def _device(self, slot: int, use: _Use | None, processes: ProcessUse | None) -> DeviceReading:
         uuid = self._places.uuids[gpu_of(slot, self._slots_per_gpu)]
         handle = or_none(pynvml.nvmlDeviceGetHandleByUUID, uuid)
         if handle is None:
             fault = self._health.fault(uuid) or "the driver no longer finds it"
-            return DeviceReading(slot, "unknown GPU", False, None, None, None, uuid=uuid, fault=fault[:_FAULT_WORDS])
+            place = (slot, "unknown GPU", False, None, None, None)
+            return DeviceReading(*place, uuid=uuid, fault=fault[:_FAULT_WORDS], processes=processes)
         rates = or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
         memory = or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)
         milliwatts = or_none(pynvml.nvmlDeviceGetPowerUsage, handle)
@@ -194,6 +200,7 @@ class GpuProbe:
             uuid=uuid,
             fault=self._health.fault(uuid)[:_FAULT_WORDS],
             processor_percent=None if use is None else use.wanted,
+            processes=processes,
         )
 
 

@@ -18,6 +18,7 @@ from workers.executor.config import ExecutorConfig
 from workers.executor.journals import Journals
 from workers.executor.notice import Notice
 from workers.executor.probe import GpuProbe, VirtualProbe
+from workers.executor.slot_shares import slot_limits
 from workers.executor.supervisor import Observation
 
 __all__ = ["Delivery", "Reporter"]
@@ -195,8 +196,12 @@ class Reporter:
         return [*observation.environments]
 
     def _read_facts(self) -> HostFacts:
+        limits = slot_limits(self._config)
         return msgspec.structs.replace(
             self._probe.facts(),
+            slot_memory_bytes=limits.memory_bytes,
+            slot_cores=limits.cores,
+            slot_processes=limits.processes,
             fleet=self._config.fleet,
             reserved_cores=self._config.reserved_cores,
             reserved_memory_bytes=self._config.reserved_memory_bytes,

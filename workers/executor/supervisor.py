@@ -226,9 +226,12 @@ class Supervisor:
         for key, job in list(self._jobs.items()):
             job.heard_at = self._heard_at
             job.acknowledged = self._journals.acknowledged(f"{key[0]}.{key[1]}.coordinator")
-            job.reconcile(may_start=ready and not self._has_other_attempt(key))
-            if job.over:
-                self._drop(key)
+            try:
+                job.reconcile(may_start=ready and not self._has_other_attempt(key))
+                if job.over:
+                    self._drop(key)
+            except Exception:  # what its script has done to its files must not keep the others waiting
+                logger.exception("job=%s attempt=%s: a cycle failed, retrying", *key)
         self._forkservers.end_unused({Path(job.environment.folder).name for job in self._jobs.values()})
         if all(job.carried_out for job in self._jobs.values()):
             self._applied_revision = self._records.revision

@@ -40,7 +40,7 @@ from jobs.pages.train.views import say_changed
 from jobs.permissions import refusals_by_state
 from jobs.queries.chosen_charts import chosen_charts
 from jobs.queries.curves import curves_figure, thinned_metrics
-from jobs.queries.disk_room import job_room_words
+from jobs.queries.disk_room import job_room
 from jobs.queries.jobs import allocation_series, event_list, rank_list, undoable_changes
 from jobs.queries.metrics import Curve, metric_points_as_json
 from jobs.queries.provenance import ran
@@ -315,7 +315,7 @@ def _results(job: Job) -> dict[str, Any]:
     rows = Checkpoint.objects.filter(job=job)[:_MAX_CHECKPOINTS]
     files = result_files(job, MAX_FILES + 1)
     most = MAX_FILES if len(files) > MAX_FILES else None
-    room = job_room_words(job)
+    room = job_room(job)
     return {"checkpoints": rows, "results": files[:MAX_FILES], "results_most": most, "back": back, "room": room}
 
 

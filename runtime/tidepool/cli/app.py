@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tidepool.cli.context import Context, Exit
+from tidepool.terminal_text import without_commands
 from tidepool.version import VERSION
 
 __all__ = ["cli", "main"]
@@ -133,7 +134,7 @@ def run(arguments: list[str] | None = None) -> int:
         code = code_of(error)
         if code is None:
             raise
-        click.echo(f"tidepool: {error}", err=True)
+        click.echo(f"tidepool: {without_commands(str(error))}", err=True)
         for name, sentences in getattr(error, "fields", {}).items():
             for sentence in sentences:
                 if sentence not in str(error):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tidepool.client.config import wants_colour
+from tidepool.terminal_text import without_commands
 
 if TYPE_CHECKING:
     from tidepool.client.api import Client
@@ -161,7 +162,7 @@ def _padded(cell: str, width: int, is_right: bool) -> str:
 
 
 def _text(cell: Any) -> str:
-    return "" if cell is None else str(cell).replace("\n", " ")
+    return "" if cell is None else without_commands(str(cell)).replace("\n", " ")
 
 
 def facts(values: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from tidepool.cli.context import Exit
 from tidepool.client.errors import Unreachable
 from tidepool.client.rows import JobInfo
 from tidepool.client.training import Job
+from tidepool.terminal_text import without_commands
 
 __all__ = ["follow", "told_end"]
 
@@ -56,7 +57,7 @@ def _follow(job: Job, grep: str, **which: Any) -> int:
             click.echo(f"--- attempt {line.attempt}, {line.member} ---", err=True)
         place = (line.attempt, line.member)
         if grep in line.text:
-            click.echo(line.text)
+            click.echo(without_commands(line.text))
     return told_end(job)
 
 
@@ -69,9 +70,12 @@ def told_end(job: Job) -> int:
         return Exit.DONE
     error = info.error or {}
     if traceback := error.get("traceback"):
-        click.echo(traceback.rstrip(), err=True)
+        click.echo(without_commands(traceback.rstrip()), err=True)
+    if memory := error.get("memory"):
+        click.echo(memory, err=True)
     ended = "failed" if info.state == "FAILED" else f"is {info.state.lower()}"
-    click.echo(f"Training {job.id} {ended}: {error.get('message') or info.reason.text}", err=True)
+    why = without_commands(error.get("message") or info.reason.text)
+    click.echo(f"Training {job.id} {ended}: {why}", err=True)
     return Exit.JOB_FAILED
 
 

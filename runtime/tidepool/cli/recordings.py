@@ -102,12 +102,15 @@ _TRACES = _Kind(
 @job_argument
 @_rank_option
 @click.option("--seconds", type=click.IntRange(5, 60), default=10, show_default=True, help="Time of recording.")
+@click.option("--native", is_flag=True, help="Record functions of C, too, by py-spy, where it is installed.")
 @_out_option("the flame graph, in speedscope's form")
 @_last_option
 @json_option
 @click.pass_obj
-def flame(context: Context, job: int, rank: int, seconds: int, out: Path | None, last: bool, as_json: bool) -> None:
-    """Record a flame graph of a rank: the functions of Python in which it is, 50 times a second.
+def flame(
+    context: Context, job: int, rank: int, seconds: int, native: bool, out: Path | None, last: bool, as_json: bool
+) -> None:
+    """Record a flame graph of a rank: the functions in which it is, 50 times a second, or 10 with those of C.
 
     The training goes on meanwhile.
 
@@ -116,7 +119,10 @@ def flame(context: Context, job: int, rank: int, seconds: int, out: Path | None,
     tidepool flame 412 --rank 3 --seconds 30 --out rank3.speedscope.json
     """
     handle = context.client.job(job)
-    found = handle.flame() if last else _awaited(handle.record_flame(rank=rank, seconds=seconds), handle.flame)
+    if last:
+        found = handle.flame()
+    else:
+        found = _awaited(handle.record_flame(rank=rank, seconds=seconds, native=native), handle.flame)
     _FLAMES.show(found, job, handle.save_flame, out, as_json)
 
 

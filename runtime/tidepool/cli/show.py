@@ -10,6 +10,7 @@ from tidepool.cli.follow import follow
 from tidepool.cli.texts import ago, duration, expected, share
 from tidepool.client.errors import NotFound, with_site
 from tidepool.client.rows import Remedy
+from tidepool.terminal_text import without_commands
 
 __all__ = ["describe", "events", "freeze", "logs", "metrics", "why"]
 
@@ -54,7 +55,7 @@ def describe(context: Context, job: int, as_json: bool) -> None:
     })  # fmt: skip
     if info.error:
         message = with_site(str(info.error.get("message", "")), context.client.url)
-        click.echo(f"\n{message}\n{info.error.get('traceback', '')}".rstrip())
+        click.echo(without_commands(f"\n{message}\n{info.error.get('traceback', '')}".rstrip()))
 
 
 @click.command()
@@ -139,7 +140,7 @@ def logs(
     if grep:
         lines = (line for line in lines if grep in line)
     for line in lines if tail is None else deque(lines, maxlen=tail):
-        click.echo(line)
+        click.echo(without_commands(line))
     return 0
 
 

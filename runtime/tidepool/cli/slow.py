@@ -6,7 +6,9 @@ import click
 
 from tidepool.cli.context import Context, columns, job_argument, json_option, show_json
 from tidepool.client.recording_rows import StackGroup, Stacks
+from tidepool.client.slow_rows import RankUse
 from tidepool.client.training import Job
+from tidepool.units import size_words
 
 __all__ = ["stacks", "why_slow"]
 
@@ -14,6 +16,8 @@ __all__ = ["stacks", "why_slow"]
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 10.0, 0.2
 #: Largest number of ranks that get a column.
 _MOST_RANKS = 8
+#: Largest number of ranks that get a line.
+_MOST_LINES = 64
 
 
 @click.command()
@@ -33,6 +37,7 @@ def why_slow(context: Context, job: int, as_json: bool) -> None:
         return
     click.echo(found.text)
     if not found.shares:
+        _print_processes(found.process_ranks)
         return
     ranks = [rank for rank in found.ranks if rank.rank is not None]
     heads = ["PART", "NOW", "ALL", *(f"RANK {rank.rank}" for rank in ranks[:_MOST_RANKS])]
@@ -52,12 +57,41 @@ def why_slow(context: Context, job: int, as_json: bool) -> None:
         click.echo("\nWhat would make it faster:")
         for advice in found.advice:
             click.echo(f"  {advice.text}")
+    if found.cores:
+        click.echo(f"\n{found.cores}")
     if found.memory:
-        click.echo(f"\n{found.memory}")
+        click.echo("\n" + " ".join(filter(None, (found.memory, found.memory_warning))))
     if found.outcomes:
         click.echo("\nWhat came of earlier advice:")
         for outcome in found.outcomes:
             click.echo(f"  {outcome.text}")
+    if found.processes:
+        click.echo(f"\n{found.processes}")
+        _print_processes(found.process_ranks)
+
+
+def _print_processes(uses: tuple[RankUse, ...]) -> None:
+    """Print what the processes of each rank use of their host."""
+    if not uses:
+        return
+    heads = ["RANK", "HOST", "CORES", "DISK READ", "DISK WRITTEN", "RECEIVED", "SENT", "GPU"]
+    rows = [
+        [
+            "-" if use.rank is None else str(use.rank),
+            use.host,
+            "-" if use.cores is None else f"{use.cores:.1f}",
+            *(
+                "-" if rate is None else f"{size_words(rate)}/s"
+                for rate in (use.read_rate, use.written_rate, use.received_rate, use.sent_rate)
+            ),
+            "-" if use.gpu_busy is None else f"{use.gpu_busy:.0%}",
+        ]
+        for use in uses[:_MOST_LINES]
+    ]
+    click.echo()
+    columns(heads, rows, right=range(2, len(heads)))
+    if len(uses) > _MOST_LINES:
+        click.echo(f"... and {len(uses) - _MOST_LINES} more ranks: --json lists all")
 
 
 @click.command()

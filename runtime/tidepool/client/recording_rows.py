@@ -84,7 +84,7 @@ class FlameFunction:
     """`FlameFunctionOutput` of the REST API."""
 
     name: str = ""
-    #: File and first line of the function.
+    #: File and first line of the function; of one of C, its library.
     place: str = ""
     #: Whether it is of the script's own code.
     is_own: bool = False
@@ -92,6 +92,8 @@ class FlameFunction:
     self_share: float = 0.0
     #: ... or in a function that it has called.
     total_share: float = 0.0
+    #: Whether it is a function of C.
+    is_native: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +117,8 @@ class Flame:
     requested_by: str = ""
     #: Functions of the main thread, those with most samples of their own first.
     functions: tuple[FlameFunction, ...] = ()
+    #: Whether it has functions of C; before the answer, whether they were requested.
+    is_native: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ from typing import Any
 from tidepool.client.derived import JobProperties, LogLine
 
 __all__ = [
-    "AdviceOutcome",
     "Checkpoint",
     "Dataset",
     "Event",
@@ -16,18 +15,14 @@ __all__ = [
     "LogLine",
     "MetricPoint",
     "Model",
-    "RankShare",
     "Reason",
     "Remedy",
     "ResultFile",
     "Script",
-    "SharesAt",
-    "SlowAdvice",
     "StudyInfo",
     "Term",
     "TrialInfo",
     "Why",
-    "WhySlow",
 ]
 
 
@@ -77,7 +72,7 @@ class JobInfo(JobProperties):
     #: Parts of the metrics that the curves lack: `names`, number of metrics of a step that were left out; `gaps`, true
     #: if points were written faster than they could be read.
     curve_limits: Mapping[str, Any] = field(default_factory=dict)
-    #: Keys: kind, message, traceback, tried.
+    #: Keys: kind, message, traceback, tried, memory.
     error: Mapping[str, Any] | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -198,118 +193,6 @@ class Why:
     text: str = ""
     terms: tuple[Term, ...] = ()
     remedies: tuple[Remedy, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankShare:
-    """`RankShareOutput` of the REST API."""
-
-    #: Rank in the newest generation; null: not a member of it.
-    rank: int | None = None
-    member_id: str = ""
-    host: str = ""
-    attempt: int = 0
-    #: Time since it has joined.
-    seconds: float = 0.0
-    steps: int = 0
-    #: Part -> fraction of its time, 0 to 1.
-    shares: Mapping[str, Any] = field(default_factory=dict)
-    #: Fraction of the compared sums of gradients into which it came last, 0 to 1.
-    last_in: float = 0.0
-    #: Seconds for which the other ranks have waited for it, on average over them.
-    caused_seconds: float = 0.0
-    #: Number of compared sums.
-    compared: int = 0
-    #: Workers of its data loader; null: not known.
-    workers: int | None = None
-    #: Fraction of its time in data in which its processor was busy, 0 to 1; null: not known, as workers read.
-    data_busy: float | None = None
-    #: Reads of a tensor on its GPU by the script, such as item(), in each step.
-    reads: float = 0.0
-    #: Fraction of its time for which these reads have held it up, less what its GPU computed, 0 to 1.
-    read_share: float = 0.0
-    #: Line with the longest of these reads.
-    read_place: str = ""
-    #: Bytes that a step sums over all ranks; 0: not known.
-    sum_bytes: int = 0
-    #: Most memory that its tensors have taken; null: its device is no GPU.
-    gpu_peak_bytes: int | None = None
-    #: Step of the rank in which that was first seen.
-    gpu_peak_step: int | None = None
-    #: Memory that torch's allocator holds.
-    gpu_reserved_bytes: int | None = None
-    #: Memory of its GPU.
-    gpu_limit_bytes: int | None = None
-    #: CPUs to which it is bound, such as 0-31,64-95; empty: it may use all of its host's.
-    cpus: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharesAt:
-    """`SharesAtOutput` of the REST API."""
-
-    at: datetime
-    step: int = 0
-    #: Part -> fraction of the time since the point before, 0 to 1.
-    shares: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlowAdvice:
-    """`SlowAdviceOutput` of the REST API."""
-
-    code: str = ""
-    #: Fraction of the time that the advice is about, 0 to 1.
-    fraction: float = 0.0
-    #: The training is at most so many times as fast if the advice is followed.
-    speedup: float = 0.0
-    text: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdviceOutcome:
-    """`AdviceOutcomeOutput` of the REST API."""
-
-    #: Id of the earlier training that was advised.
-    job: int = 0
-    code: str = ""
-    #: Bound of the speedup that the advice named.
-    expected: float = 0.0
-    #: Samples per second of this training over the earlier one's.
-    speedup: float = 0.0
-    #: Fraction of the earlier training's time that the advice was about, 0 to 1.
-    share_before: float = 0.0
-    #: The same part's fraction of this training's time; null: not known.
-    share_after: float | None = None
-    text: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WhySlow:
-    """`WhySlowOutput` of the REST API."""
-
-    #: waiting: no time is measured yet. Values: measured, waiting, not_told_apart.
-    state: str = ""
-    #: The largest cause, in one sentence.
-    text: str = ""
-    #: Time of all ranks, added up.
-    seconds: float = 0.0
-    #: Part -> fraction of the time of all ranks, 0 to 1; they add up to 1.
-    shares: Mapping[str, Any] = field(default_factory=dict)
-    #: The same for the newest minute or more.
-    recent: Mapping[str, Any] = field(default_factory=dict)
-    #: Rank that the others wait for; null: there is none.
-    straggler: int | None = None
-    #: Ranks of the newest attempt.
-    ranks: tuple[RankShare, ...] = ()
-    #: Shares over time, the oldest first.
-    points: tuple[SharesAt, ...] = ()
-    #: Suggestions, the one that promises most first.
-    advice: tuple[SlowAdvice, ...] = ()
-    #: Results of the advice on the owner's training of the model before.
-    outcomes: tuple[AdviceOutcome, ...] = ()
-    #: Sentence on how far the GPUs' memory is used.
-    memory: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

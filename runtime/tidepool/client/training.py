@@ -12,7 +12,8 @@ from tidepool.client.following import Follower, fetch_info
 from tidepool.client.http import Connection, new_key
 from tidepool.client.patience import Patience
 from tidepool.client.recording_rows import Flame, Stacks, StepTrace
-from tidepool.client.rows import Checkpoint, Event, JobInfo, LogLine, MetricPoint, ResultFile, Why, WhySlow
+from tidepool.client.rows import Checkpoint, Event, JobInfo, LogLine, MetricPoint, ResultFile, Why
+from tidepool.client.slow_rows import WhySlow
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -172,11 +173,13 @@ class Job:
         """Return the stacks of its processes that were taken last, and those that a stall has left."""
         return decoded(Stacks, self._connection.get(self._path("stacks/")))
 
-    def record_flame(self, *, rank: int = 0, seconds: int = 10) -> Flame:
-        """Have a rank record a flame graph for 5 to 60 seconds: see `flame` and `save_flame`."""
-        return decoded(
-            Flame, self._connection.json("POST", self._path("flame/"), json={"rank": rank, "seconds": seconds})
-        )
+    def record_flame(self, *, rank: int = 0, seconds: int = 10, native: bool = False) -> Flame:
+        """Have a rank record a flame graph for 5 to 60 seconds: see `flame` and `save_flame`.
+
+        native: with functions of C, where py-spy is installed.
+        """
+        given = {"rank": rank, "seconds": seconds, "native": native}
+        return decoded(Flame, self._connection.json("POST", self._path("flame/"), json=given))
 
     def flame(self) -> Flame:
         """Return the flame graph that was recorded last, as a table of functions."""

@@ -49,3 +49,7 @@ class HostFacts(msgspec.Struct, frozen=True):
     #: Parts of both that its operator keeps for other programs than trainings.
     reserved_cores: Annotated[float, msgspec.Meta(ge=0, le=2**20)] = 0.0
     reserved_memory_bytes: Bytes = 0
+    #: Limits of what a training without wishes may use there for each slot; None: there is none.
+    slot_memory_bytes: Bytes | None = None
+    slot_cores: Annotated[float, msgspec.Meta(ge=0, le=2**20)] | None = None
+    slot_processes: Count | None = None

@@ -1,10 +1,15 @@
 """Measures of a training by its ranks: bare numbers, for `tidepool.profile_checks` to believe or not."""
 
+from typing import Annotated
+
 import msgspec
 
 from tidepool.protocol.codec import Bytes, Count, Name, Seconds
 
-__all__ = ["SPENT_PARTS", "AdaptedBatch", "GpuMemory", "RankSigns", "RankTime", "SpentTime", "StepTimes"]
+__all__ = ["SPENT_PARTS", "AdaptedBatch", "GpuMemory", "ProcessUse", "RankSigns", "RankTime", "SpentTime", "StepTimes"]
+
+#: Something per second.
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 
 #: Parts of a rank's time. Ranks cannot tell straggling from communication: the coordinator does.
 SPENT_PARTS = (
@@ -32,6 +37,19 @@ class GpuMemory(msgspec.Struct, frozen=True):
     peak_step: Count = 0
 
 
+class ProcessUse(msgspec.Struct, frozen=True):
+    """Rates of a rank's processes in the newest seconds, divided by the slots that the rank holds."""
+
+    #: CPU seconds per second.
+    cores: Rate
+    #: Bytes per second from and to disks; None: the kernel does not let the executor know them.
+    read_rate: Rate | None = None
+    written_rate: Rate | None = None
+    #: Bytes per second of its network; None: the processes have no network apart from their host's.
+    received_rate: Rate | None = None
+    sent_rate: Rate | None = None
+
+
 class RankSigns(msgspec.Struct, frozen=True):
     """Signs of what makes a part of a rank's time long. Sums since it has joined."""
 
@@ -50,6 +68,11 @@ class RankSigns(msgspec.Struct, frozen=True):
     gpu_memory: GpuMemory | None = None
     #: CPUs to which the rank is bound, such as "0-31,64-95"; "": it may use all of its host's.
     cpus: Name = ""
+    #: Cores that the training may use on the rank's host; None: all of them, or not known.
+    core_limit: Annotated[float, msgspec.Meta(ge=0, le=2**20)] | None = None
+    #: Periods, each of a tenth of a second, since the rank has joined, and those in which these cores were used up.
+    core_periods: Count = 0
+    core_periods_used_up: Count = 0
 
 
 class SpentTime(msgspec.Struct, frozen=True):

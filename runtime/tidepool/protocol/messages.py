@@ -9,7 +9,7 @@ from tidepool.protocol.codec import PROTOCOL_VERSION, Bytes, Count, Figure, Name
 from tidepool.protocol.defaults import LINGER_SECONDS
 from tidepool.protocol.environments import EnvironmentState, WantedEnvironment
 from tidepool.protocol.host_facts import HostFacts
-from tidepool.protocol.measures import AdaptedBatch, SpentTime, StepTimes
+from tidepool.protocol.measures import AdaptedBatch, ProcessUse, SpentTime, StepTimes
 from tidepool.protocol.recordings import RecordingRequest
 
 __all__ = [
@@ -153,6 +153,9 @@ class DesiredJob(msgspec.Struct, frozen=True):
     user_secrets_problem: str = ""
     #: Number of the owner among the users of the site, from 1 on; 0: a former release sends none.
     owner_number: int = 0
+    #: Level of isolation that the job's group demands, as in `HostFacts.isolation`: none of the job's processes starts
+    #: at a lower one. "": any will do.
+    least_isolation: str = ""
 
 
 class Sync(msgspec.Struct, frozen=True):
@@ -416,6 +419,8 @@ class DeviceReading(msgspec.Struct, frozen=True):
     processor_percent: Figure | None = None
     #: Why nothing may run on the device; "": it is well.
     fault: Annotated[str, msgspec.Meta(max_length=300)] = ""
+    #: Part of the slot in the use of the host by the rank in it; None: there is no rank, or it is not known yet.
+    processes: ProcessUse | None = None
 
 
 class JournalEntry(msgspec.Struct, frozen=True):

@@ -22,9 +22,9 @@ RecordingKind = Literal["flame", "trace"]
 #: Cause for which there is no recording; "": there is one. stopped: by SIGSTOP or a debugger. ended: the rank has
 #: ended. busy: another recording is under way. no_torch: the script has not imported torch. profiled: the script has a
 #: profiler of its own under way. no_steps: no optimizer has made a step in time. too_long: the steps did not end in
-#: time. too_large: more events than are kept. failed: an error, see `detail`.
+#: time. too_large: more events than are kept. no_py_spy: it is not installed. failed: an error, see `detail`.
 RecordingProblem = Literal[
-    "", "stopped", "ended", "busy", "no_torch", "profiled", "no_steps", "too_long", "too_large", "failed"
+    "", "stopped", "ended", "busy", "no_torch", "profiled", "no_steps", "too_long", "too_large", "no_py_spy", "failed"
 ]
 #: Names and files as a script may choose them.
 _Text = Annotated[str, msgspec.Meta(max_length=1024)]
@@ -37,13 +37,17 @@ class RecordingRequest(msgspec.Struct, frozen=True):
     member_id: Name
     #: Seconds of a flame graph, steps of a trace.
     amount: Count
+    #: Whether a flame graph has functions of C, by py-spy. Earlier releases record those of Python alone.
+    native: bool = False
 
 
 class SampledFunction(msgspec.Struct, frozen=True):
     name: _Text
     file: _Text
-    #: First line of the function.
+    #: First line of the function; 0: not known.
     line: Count
+    #: Whether it is one of C, of the shared library `file`.
+    is_native: bool = False
 
 
 class SampledThread(msgspec.Struct, frozen=True):
@@ -69,6 +73,8 @@ class FlameAnswer(msgspec.Struct, frozen=True):
     threads: list[SampledThread] = []
     #: Samples of stacks that were left out, because there are too many different ones.
     left_out: Count = 0
+    #: Whether functions of C were recorded.
+    is_native: bool = False
     version: Literal[1] = PROTOCOL_VERSION
 
 

@@ -14,6 +14,7 @@ from tidepool.protocol import (
     decode,
 )
 from tidepool.recordings.flame import record_flame
+from tidepool.recordings.native import record_native_flame
 from tidepool.recordings.requests import write_answer
 from tidepool.recordings.trace import record_trace
 
@@ -21,7 +22,7 @@ __all__ = ["Recorder"]
 
 _Answer = FlameAnswer | TraceAnswer
 _RECORDS: Mapping[RecordingKind, Callable[[RecordingRequest, Path], _Answer]] = {
-    "flame": record_flame,
+    "flame": lambda request, log_dir: (record_native_flame if request.native else record_flame)(request, log_dir),
     "trace": record_trace,
 }
 

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ _MOST_STEPS = 20
 _FIRST_STEP_SECONDS = 60.0
 _RECORDED_SECONDS = 20.0
 _END_SECONDS = 10.0
-#: Time for which the thread that trains waits for the interpreter's lock while a trace is written.
+#: Time for which the thread that trains waits for the interpreter's lock before and after a trace.
 _TURN_SECONDS = 0.0001
 #: Largest number of events that are kept: some 300 MB as text.
 _MOST_EVENTS = 1_000_000
@@ -43,10 +44,13 @@ def record_trace(request: RecordingRequest, log_dir: Path) -> TraceAnswer:
     """Record `request.amount` steps of this process, and write the trace to the rank's log folder."""
     if "torch.optim.optimizer" not in sys.modules:
         return TraceAnswer(request.number, "no_torch")
+    with _short_turns():
+        if _has_own_profiler():
+            return TraceAnswer(request.number, "profiled")
     tracer = _Tracer(min(request.amount, _MOST_STEPS))
     problem = tracer.run()
     with _short_turns():
-        if not problem and len(tracer.events()) > _MOST_EVENTS:
+        if not problem and len(tracer.events) > _MOST_EVENTS:
             problem = "too_large"
         if problem:
             return TraceAnswer(request.number, problem, tracer.detail, seconds=tracer.seconds)
@@ -75,6 +79,7 @@ class _Tracer:
         self._thread = 0
         self._optimizer: Any = None
         self._profile: Any = None
+        self._is_stopping = False
         self._problem: RecordingProblem = ""
         self.detail = ""
         #: Steps and seconds of the trace.
@@ -87,8 +92,6 @@ class _Tracer:
 
     def run(self) -> RecordingProblem:
         """Wait for the steps, at most for some time. Return why there is no trace; "": there is one."""
-        if _has_own_profiler():
-            return "profiled"
         handle = _torch("optim.optimizer").register_optimizer_step_post_hook(self.after_step)
         try:
             if not self._begun.wait(_FIRST_STEP_SECONDS):
@@ -124,8 +127,9 @@ class _Tracer:
         self._begun.set()
 
     def stop(self) -> None:
-        """End the trace; again without effect."""
-        if not self._over.is_set():
+        """End the trace; again without effect. The main thread may be told to while it is already doing so."""
+        if not self._is_stopping and not self._over.is_set():
+            self._is_stopping = True
             self.seconds = time.monotonic() - self._begun_at
             self._guarded(self._profile.stop)
             self._over.set()
@@ -148,6 +152,7 @@ class _Tracer:
         self.stop()
         return 0
 
+    @cached_property
     def events(self) -> list[TracedEvent]:
         cpu = _torch()._C._autograd.DeviceType.CPU
         return [
@@ -181,7 +186,7 @@ def _written(tracer: _Tracer, log_dir: Path) -> int:
 
 
 def _answer(number: int, tracer: _Tracer, file_bytes: int) -> TraceAnswer:
-    events = tracer.events()
+    events = tracer.events
     memory = _gpu_memory() if _has_gpu() else (None, None, None)
     return TraceAnswer(
         number,
@@ -217,5 +222,6 @@ def _gpu_memory() -> tuple[int, int, int]:
 def _has_own_profiler() -> bool:
     """Return whether the script has a profiler, which may begin at any step: torch allows one at a time."""
     kinds = _torch().autograd.profiler.profile, _torch().profiler.profiler._KinetoProfile
-    found = (thing for thing in gc.get_objects() if isinstance(thing, kinds))
+    # Types tell it: `isinstance` asks objects for their class, and some answer with a warning.
+    found = (thing for thing in gc.get_objects() if issubclass(type(thing), kinds))
     return any(thing not in _ours for thing in found)

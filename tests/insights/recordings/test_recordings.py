@@ -30,9 +30,11 @@ from jobs.control.dispatch import build_sync
 from jobs.files.job_folder import job_folder
 from jobs.models import Job, JobRun, Rank
 from jobs.queries.rank_numbers import rank_numbers
-from tests.factories import JobFactory
+from jobs.states import JobState
+from tests.factories import JobFactory, SlotClaimFactory, SlotFactory
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
+from workers.models import Host, Slot
 
 pytestmark = pytest.mark.django_db
 
@@ -126,6 +128,43 @@ def test_a_flame_graph_is_requested_and_told_in_a_sentence_and_a_table(training:
     }
 
 
+def test_functions_of_c_have_their_library_and_no_part_in_the_sentence(training: Job, alice_api: APIClient) -> None:
+    address = f"/api/v1/jobs/{training.pk}/flame/"
+    begun = alice_api.post(address, {"seconds": 5, "native": True}, format="json").json()
+    assert begun["is_native"] is True
+    rank = rank_of(training, 0)
+    assert wanted(rank.host, training) == RecordingRequest(1, "flame", rank.member_id, 5, native=True)
+    assert alice_api.post(address, {"seconds": 5}, format="json").status_code == 409, "the one with C is recorded"
+
+    training.refresh_from_db()
+    library = "/venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
+    functions = [
+        SampledFunction("load", f"{job_folder(training).code}/dataset.py", 41),
+        SampledFunction("at::native::copy_", library, 0, is_native=True),
+    ]
+    main = SampledThread("MainThread", True, [[0, 1], [0]], [75, 25])
+    answer(training, FlameAnswer(1, seconds=5.0, samples=100, functions=functions, threads=[main], is_native=True))
+    found = alice_api.get(address).json()
+    assert found["text"] == "In 100 % of 100 samples within 5 s, rank 0 is in dataset.py line 41, in load."
+    assert [(each["name"], each["place"], each["is_own"], each["is_native"]) for each in found["functions"]] == [
+        ("at::native::copy_", "torch/lib/libtorch_cpu.so", False, True),
+        ("load", "dataset.py line 41", True, False),
+    ]
+    assert {box.name: box.kind for box in drawn_flame(training)} == {"load": "own", "at::native::copy_": "native"}
+
+
+def test_without_py_spy_the_sentence_says_where_it_is_missing(training: Job, alice_api: APIClient) -> None:
+    address = f"/api/v1/jobs/{training.pk}/flame/"
+    alice_api.post(address, {"native": True}, format="json")
+    training.refresh_from_db()
+    later(training, "flame", 40)
+    assert alice_api.get(address).json()["state"] == "recording", "py-spy looks up the names of functions"
+    answer(training, FlameAnswer(1, "no_py_spy"))
+    text = alice_api.get(address).json()["text"]
+    assert text.startswith("Rank 0 has no py-spy")
+    assert rank_of(training, 0).host in text
+
+
 def test_the_drawing_has_each_function_below_its_caller(training: Job, alice_api: APIClient) -> None:
     alice_api.post(f"/api/v1/jobs/{training.pk}/flame/")
     training.refresh_from_db()
@@ -204,6 +243,35 @@ def test_who_asks_for_the_same_shares_it_and_another_recording_waits(
     assert carol_api.post(f"/api/v1/jobs/{training.pk}/trace/").json()["number"] == 2
     kept = alice_api.get(address).json()
     assert (kept["number"], kept["state"]) == (1, "recorded")
+
+
+@pytest.fixture
+def sharer(training: Job, alice: User) -> Job:
+    """Another training, with one rank on the GPU of the first one's rank 0."""
+    first = rank_of(training, 0)
+    Slot.objects.filter(host__name=first.host, index=first.slot).update(virtual=False, device_uuid="GPU-1")
+    slot = SlotFactory(host=Host.objects.get(name=first.host), index=9, virtual=False, device_uuid="GPU-1")
+    job = JobFactory(owner=alice, state=JobState.RUNNING, attempt=1)
+    SlotClaimFactory(job=job, slot=slot)
+    place = {"host": first.host, "slot": 9, "pid": 7, "started_at": 0.0}
+    Rank.objects.create(job=job, attempt=1, member_id=f"{first.host}.9.1", rank=0, **place)
+    return job
+
+
+@pytest.mark.parametrize(("rank", "status"), [(0, 409), (1, 202)])
+def test_a_gpu_is_traced_for_one_training_at_a_time(
+    training: Job, sharer: Job, alice_api: APIClient, rank: int, status: int
+) -> None:
+    shared, other = (f"/api/v1/jobs/{job.pk}/trace/" for job in (sharer, training))
+    assert alice_api.post(other, {"rank": rank, "steps": 3}, format="json").status_code == 202
+    refused = alice_api.post(shared)
+    assert refused.status_code == status
+    if status == 409:
+        assert refused.json()["error"].startswith("Another training on the same GPU of ")
+        assert alice_api.post(f"/api/v1/jobs/{sharer.pk}/flame/").status_code == 202, "a flame graph needs no profiler"
+        later(sharer, "flame", 90)
+        answer(training, traced())
+        assert alice_api.post(shared).status_code == 202
 
 
 @pytest.mark.parametrize(

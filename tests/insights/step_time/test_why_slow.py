@@ -14,13 +14,16 @@ from tidepool.protocol import SPENT_PARTS, RankSigns, to_json
 from insights.step_time.advice import advice_on
 from insights.step_time.answer import sentence_of
 from insights.step_time.batch_costs import fixed_part
-from insights.step_time.gpu_memory import memory_words
+from insights.step_time.core_limits import core_limit_words
+from insights.step_time.gpu_memory import MemoryAt, memory_warning, memory_words
 from insights.step_time.outcomes import pace_of
 from insights.step_time.page import WIDTH, bar_of
-from insights.step_time.shares import RankShare, rank_share, recent_shares, share_points, straggler_of
+from insights.step_time.shares import rank_share, recent_shares, share_points
 from jobs.control import time_by_cause
 from jobs.models import Job, JobProfile, TimeByCause
+from jobs.states import Reason
 from tests.factories import JobFactory
+from tests.insights.step_time.ranks import rank, shares
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 from workers.models import Host
@@ -30,15 +33,6 @@ pytestmark = pytest.mark.django_db
 
 def seconds(**parts: float) -> list[float]:
     return [parts.get(part, 0.0) for part in SPENT_PARTS]
-
-
-def shares(**parts: float) -> dict[str, float]:
-    return dict.fromkeys(SPENT_PARTS, 0.0) | parts
-
-
-def rank(number: int, *, last_in: float = 0.0, caused: float = 0.0, compared: int = 100, **parts: float) -> RankShare:
-    host = f"gpu{number}"
-    return RankShare(number, f"{host}.0.1", host, 1, 100.0, 50, shares(**parts), last_in, caused, compared)
 
 
 @pytest.fixture
@@ -168,16 +162,31 @@ def test_a_batch_that_is_too_small_is_named() -> None:
     every = shares(compute=0.6, optimizer=0.2, script=0.05, communication=0.15)
     ranks = [rank(0, compute=0.6, optimizer=0.2, script=0.05, communication=0.15)]
     [advice] = advice_on(every, ranks, None, fixed_computing=0.9)
-    assert (advice.code, advice.fraction) == ("BATCH", 0.74)
-    assert sentence_of(every, [], None, [advice]).startswith("74 % of the time does not depend on the size")
+    assert (advice.code, advice.fraction) == ("BATCH", 0.89)
+    assert sentence_of(every, [], None, [advice]).startswith("89 % of the time does not depend on the size")
     long = shares(compute=0.3, optimizer=0.35, script=0.05, communication=0.3)
     [first] = advice_on(long, [replace(ranks[0], shares=long)], None, fixed_computing=0.9)
-    assert (first.code, first.fraction) == ("BATCH", 0.62), "an update of many small layers takes as long as they do"
+    assert (first.code, first.fraction) == ("BATCH", 0.92), "an update of many small layers takes as long as they do"
     slow_data = shares(compute=0.2, data=0.7, optimizer=0.1)
     advised = advice_on(slow_data, [replace(ranks[0], shares=slow_data)], None, fixed_computing=0.9)
     assert [one.code for one in advised] == ["DATA", "OPTIMIZER"], "data may take the same for each batch"
     for fixed in (None, 0.05):
         assert [one.code for one in advice_on(every, ranks, None, fixed_computing=fixed)] == ["OPTIMIZER"]
+
+
+def test_sums_of_a_tiny_batch_are_part_of_what_it_takes() -> None:
+    every = shares(compute=0.35, communication=0.37, optimizer=0.12, script=0.16)
+    ranks = [replace(rank(number), shares=every) for number in (0, 1)]
+    [first, *others] = advice_on(every, ranks, None, fixed_computing=0.6)
+    assert (first.code, first.fraction) == ("BATCH", 0.7)
+    assert [one.code for one in others] == ["SCRIPT"], "its sums and updates are no advice of their own"
+    slow = [replace(each, sum_bytes=4_000_000) for each in ranks]
+    assert [one.code for one in advice_on(every, slow, None, fixed_computing=0.6)] == [
+        *("COMMUNICATION", "BATCH", "SCRIPT")
+    ], "a larger batch makes no network faster"
+    long = shares(compute=0.3, communication=0.66, optimizer=0.04)
+    both = [replace(each, shares=long) for each in ranks]
+    assert [one.code for one in advice_on(long, both, None, fixed_computing=0.05)] == ["COMMUNICATION"]
 
 
 @pytest.mark.parametrize(
@@ -196,6 +205,24 @@ def test_what_each_batch_takes_is_told_by_two_sizes(points: list[tuple[int, floa
     assert found == (None if fixed is None else pytest.approx(fixed, abs=1e-6))
 
 
+def test_cores_that_are_used_up_are_named_with_the_limit() -> None:
+    ranks = [replace(rank(number), core_limit=1.5, core_limit_share=share) for number, share in ((0, 0.43), (1, 0.05))]
+    assert core_limit_words(ranks) == (
+        "On gpu0, the training uses up the cores that it may use there: its processes had to wait in 43 % of the tenths"
+        " of a second, with a limit of 1.5 cores. Ask for more cores with each GPU (--cpus), or start fewer workers."
+    )
+    assert core_limit_words([ranks[0], replace(ranks[1], core_limit_share=0.2)]).startswith(
+        "On gpu0 and on 1 other host,"
+    )
+    assert core_limit_words([ranks[1]]) == core_limit_words([rank(0)]) == ""
+    signs = to_json(RankSigns(core_limit=4.0, core_periods=200, core_periods_used_up=50))
+    values = {"seconds": seconds(compute=100.0), "steps": 50, "caused": 0.0, "sums": 0, "last_in": 0, "signs": signs}
+    assert (
+        rank_share("gpu0.0.1", 1, {}, values).core_limit,
+        rank_share("gpu0.0.1", 1, {}, values).core_limit_share,
+    ) == (*(4.0, 0.25),)
+
+
 def test_memory_says_how_far_the_limit_is() -> None:
     gib = 1024**3
     known = [replace(rank(number), gpu_limit_bytes=80 * gib, gpu_peak_step=9) for number in (0, 1)]
@@ -207,6 +234,63 @@ def test_memory_says_how_far_the_limit_is() -> None:
     )
     assert memory_words([rank(0)]) == "No rank computes on a GPU, so no memory of a GPU is measured."
     assert memory_words([]) == ""
+
+
+def course(*peaks: int, limit: int = 80, each: int = 100) -> list[MemoryAt]:
+    """Peaks in GiB, each so many steps after the one before."""
+    gib = 1024**3
+    return [
+        MemoryAt(timezone.now(), each * (place + 1), peak * gib, (peak + 2) * gib, limit * gib)
+        for place, peak in enumerate(peaks)
+    ]
+
+
+def test_a_peak_that_grows_is_named_before_the_memory_is_full() -> None:
+    leak = course(20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, limit=40)
+    assert memory_warning(leak).startswith(
+        "The memory of a GPU fills up: its peak has grown to 31 GiB, and at this rate it reaches the limit of 40 GiB at"
+        " about step 2,100. Look for tensors that are kept from step to step"
+    )
+
+
+@pytest.mark.parametrize(
+    ("points", "words"),
+    [
+        ([], ""),
+        (course(60, 61, 62, 62, 62, 62, 62, 62), ""),
+        (course(10, 11, 12, 13, 14, 15, 16, 17, limit=800), ""),
+        (course(70, 71, 72, 72, 72, 72, 72, 72), "Less than 12 % of a GPU's memory is left"),
+        (course(20, 25, 30, 35, 40, 50, 55, 60, 20, 20), ""),
+        (course(80, 80, 80, 80), "Less than 12 %"),
+    ],
+    ids=["unknown", "steady", "far from the limit", "nearly full", "a new attempt", "full"],
+)
+def test_memory_warns_only_where_there_is_a_reason(points: list[MemoryAt], words: str) -> None:
+    assert memory_warning(points).startswith(words)
+    assert bool(memory_warning(points)) == bool(words)
+
+
+def test_memory_of_the_fullest_gpu_is_kept_by_step_and_one_event_warns(
+    training: Job, cluster: Cluster, alice_api: APIClient, alice_client: Client
+) -> None:
+    first, second = training.ranks.order_by("rank").values_list("member_id", flat=True)
+    gib = 1024**3
+    for step, peak in [(10, 40), (20, 72), (30, 74)]:
+        memory = {"peak_bytes": peak * gib, "reserved_bytes": 75 * gib, "limit_bytes": 80 * gib, "peak_step": step}
+        small = memory | {"peak_bytes": gib}
+        full, other = (told(first, compute=step), memory), (told(second, compute=step), small)
+        ranks = [sums | {"signs": {"gpu_memory": used}} for sums, used in (full, other)]
+        tell(cluster, training, *ranks, step=step)
+    found = answer(alice_api, training)
+    assert [(point["step"], point["peak_bytes"] // gib) for point in found["memory_points"]] == [
+        *((10, 40), (20, 72), (30, 74))
+    ]
+    assert found["memory_warning"].startswith("Less than 12 %")
+    [event] = [event.text for event in training.events.filter(reason=Reason.OUT_OF_MEMORY)]
+    assert "tensors have taken up to 72 GiB of 80 GiB, 10 % below the limit" in event
+    shown = alice_client.get(reverse("jobs:part", args=[training.pk, "slow"])).content.decode()
+    assert shown.count('class="memory-peak"') == 3
+    assert "Step 30: peak 74 GiB, held 75 GiB" in shown
 
 
 def test_a_loader_without_workers_is_named_with_the_cores_of_its_hosts(
@@ -259,47 +343,6 @@ def test_segments_fill_the_bar() -> None:
     assert bar.text == "Compute 30 %, Data 62 %, Script 8.0 %"
 
 
-def test_the_rank_that_the_others_wait_for_is_named_with_the_reason() -> None:
-    ranks = [
-        rank(0, compute=0.5, straggling=0.5, last_in=0.04, caused=0.1),
-        rank(1, compute=0.5, straggling=0.5, last_in=0.02, caused=0.1),
-        rank(2, compute=0.5, data=0.5, last_in=0.94, caused=50.0),
-    ]
-    slowest = straggler_of(ranks)
-    assert slowest is ranks[2]
-    every = shares(compute=0.5, straggling=0.33, data=0.17)
-    assert sentence_of(every, ranks, slowest) == (
-        "50 % of the others' time is spent waiting for rank 2 on gpu2, which comes last in 94 % of the steps: "
-        "it waits longer for its data."
-    )
-    [advice] = advice_on(every, ranks, slowest)
-    assert (advice.code, advice.speedup) == ("STRAGGLER", 2.0), "the data of all ranks are not late"
-    assert advice.text.startswith("Rank 2 on gpu2 holds the others up: it waits longer for its data.")
-
-
-@pytest.mark.parametrize(
-    "ranks",
-    [
-        [],
-        [rank(0, last_in=1.0, caused=9)],
-        [rank(0, last_in=0.5, compared=4), rank(1, last_in=0.5, compared=4)],
-        [rank(0, last_in=0.9, caused=3, compute=1.0), rank(1, compute=0.98, straggling=0.02)],
-        [rank(0, last_in=0.4, caused=3), rank(1, last_in=0.3), rank(2, last_in=0.3)],
-    ],
-)
-def test_without_a_rank_that_mostly_comes_last_none_is_blamed(ranks: list[RankShare]) -> None:
-    assert straggler_of(ranks) is None
-
-
-def test_waiting_for_the_rank_that_saves_counts_as_checkpoints() -> None:
-    ranks = [
-        rank(0, compute=0.6, checkpoint=0.4, last_in=0.9, caused=40),
-        rank(1, compute=0.6, straggling=0.4, last_in=0.1),
-    ]
-    [advice] = advice_on(shares(compute=0.6, checkpoint=0.2, straggling=0.2), ranks, straggler_of(ranks))
-    assert (advice.code, advice.fraction, advice.speedup) == ("CHECKPOINTS", 0.4, 1.67)
-
-
 def test_a_training_that_computes_gets_no_advice() -> None:
     every = shares(compute=0.95, data=0.03, optimizer=0.02)
     assert advice_on(every, [rank(0, compute=0.95)], None) == []
@@ -315,6 +358,18 @@ def test_now_is_the_newest_minute() -> None:
     assert recent_shares(points) == shares(compute=1.0)
     assert recent_shares([]) == {}
     assert [each.shares["data"] for each in share_points(points)] == [1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0, 0.0])
+def test_now_is_the_newest_minute_also_after_the_clock_was_set(jump: float) -> None:
+    points = [
+        {"at": 30.0 * number + jump * (number >= 4), "step": number, "seconds": seconds(data=10 * number)}
+        for number in range(5)
+    ]
+    for number in range(5, 9):
+        computed = seconds(data=40, compute=30 * (number - 4))
+        points.append({"at": 30.0 * number + jump, "step": number, "seconds": computed})
+    assert recent_shares(points) == shares(compute=1.0)
 
 
 def test_compare_has_a_bar_for_each_training_that_is_measured(

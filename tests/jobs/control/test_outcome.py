@@ -297,3 +297,10 @@ def test_the_loss_of_ranks_says_what_is_known_about_memory(ends: tuple[RankEnd, 
     verdict = judge(replace(FACTS, gang=True, ends=ends))
     assert verdict is not None
     assert (verdict.reason, verdict.params["memory"]) == (Reason.RANK_LOST, memory)
+
+
+def test_what_has_filled_a_gpu_is_kept_with_the_error() -> None:
+    told = {"kind": "OutOfMemoryError", "message": "CUDA out of memory", "traceback": "", "memory": "60 GiB" * 1000}
+    verdict = judge(replace(FACTS, ends=(RankEnd("b", code=1, error=told),)))
+    assert verdict is not None
+    assert (verdict.error["memory"][:6], len(verdict.error["memory"])) == ("60 GiB", 2000)

@@ -69,9 +69,9 @@ def folder_of(job: JobReconciler) -> Path:
     return Path(job.spec.launch.folder) / "log" / f"{rank.member_id}.host-a"
 
 
-def request(job: JobReconciler, kind: RecordingKind, number: int, amount: int) -> None:
+def request(job: JobReconciler, kind: RecordingKind, number: int, amount: int, *, native: bool = False) -> None:
     [rank] = job.status.ranks
-    job.desired([0], recording=RecordingRequest(number, kind, rank.member_id, amount))
+    job.desired([0], recording=RecordingRequest(number, kind, rank.member_id, amount, native))
 
 
 def answered(job: JobReconciler, kind: RecordingKind, number: int) -> dict[str, object]:
@@ -81,8 +81,8 @@ def answered(job: JobReconciler, kind: RecordingKind, number: int) -> dict[str, 
     return found
 
 
-def flame(job: JobReconciler, number: int = 1, seconds: int = 1) -> FlameAnswer:
-    request(job, "flame", number, seconds)
+def flame(job: JobReconciler, number: int = 1, seconds: int = 1, *, native: bool = False) -> FlameAnswer:
+    request(job, "flame", number, seconds, native=native)
     return from_json(FlameAnswer, answered(job, "flame", number))
 
 
@@ -114,6 +114,47 @@ def test_a_rank_that_waits_is_sampled_too(keep: Keep) -> None:
     answer = flame(keep(WAITING))
     [stack] = answer.threads[0].stacks
     assert names_of(answer, stack)[-1] == "Condition.wait"
+
+
+def test_functions_of_c_are_recorded_by_py_spy(keep: Keep) -> None:
+    job = keep(COMPUTING)
+    answer = flame(job, native=True)
+    assert (answer.problem, answer.detail, answer.left_out, answer.is_native) == ("", "", 0, True)
+    main, *others = answer.threads
+    assert main.is_main
+    assert sum(main.counts) == answer.samples > 0
+    for stack in main.stacks:
+        assert {"<module>", "outer"} <= set(names_of(answer, stack))
+        assert any(answer.functions[place].is_native for place in stack)
+    assert {each.name: each.is_native for each in answer.functions}["outer"] is False
+    assert "recording" not in {thread.name for thread in answer.threads}
+    assert "shim-watch" in {thread.name for thread in others}
+    assert flame(job, 2).is_native is False
+    assert not [path.name for path in folder_of(job).glob("flame-*")]
+    assert not job.records("rank_exited")
+
+
+@pytest.mark.parametrize(
+    ("py_spy", "problem", "detail"),
+    [
+        (None, "no_py_spy", ""),
+        ("echo Error: Permission Denied: try sudo >&2; exit 1", "failed", "py-spy: Error: Permission Denied: try sudo"),
+        ("exit 0", "failed", "py-spy has ended with 0"),
+    ],
+)
+def test_no_functions_of_c_without_py_spy(
+    keep: Keep, tmp_path: Path, py_spy: str | None, problem: str, detail: str
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    if py_spy is not None:
+        (folder / "py-spy").write_text(f"#!/bin/sh\n{py_spy}\n")
+        (folder / "py-spy").chmod(0o755)
+    lacking = f"import os, sys\nos.environ['PATH'] = {str(folder)!r}\nsys.executable = '/nowhere/python'\n"
+    job = keep(lacking + WAITING)
+    answer = flame(job, native=True)
+    assert (answer.problem, answer.detail) == (problem, detail)
+    assert flame(job, 2).problem == ""
 
 
 def test_requests_from_before_the_shims_start_are_not_answered(keep: Keep) -> None:
@@ -193,6 +234,21 @@ def test_a_training_that_makes_no_step_has_no_trace(keep: Keep) -> None:
 def test_a_script_with_a_profiler_of_its_own_keeps_it(keep: Keep) -> None:
     own = "mine = torch.profiler.profile(schedule=torch.profiler.schedule(wait=1000, warmup=1, active=1))"
     assert trace(keep(TRAINING.format(before=own, after="pass"))).problem == "profiled"
+
+
+def test_no_object_of_the_script_is_touched_in_the_search_for_a_profiler(keep: Keep) -> None:
+    touchy = """
+class Touchy:
+    @property
+    def __class__(self):
+        print("touched", flush=True)
+        return object
+touchy = Touchy()
+"""
+    job = keep(TRAINING.format(before=touchy, after="pass"))
+    assert trace(job).problem == ""
+    [member] = [rank.member_id for rank in job.status.ranks]
+    assert "touched" not in job.log(member, "stdout")
 
 
 def test_too_many_events_are_not_kept_and_the_training_goes_on(keep: Keep) -> None:

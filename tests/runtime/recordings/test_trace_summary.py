@@ -1,6 +1,7 @@
 """Sums over the events of a profiler: time of their own, and the union of their intervals. No GPU is needed."""
 
 import pytest
+from tidepool.recordings.trace import _Tracer
 from tidepool.recordings.trace_summary import TracedEvent, busy_ns, longest_operators
 
 SECOND = 10**9
@@ -39,3 +40,23 @@ def test_only_the_longest_are_told() -> None:
 def test_time_in_which_any_ran_counts_once(intervals: list[tuple[int, int]], busy: int) -> None:
     events = [event("one", begin, length, gpu=True) for begin, length in intervals]
     assert busy_ns([*events, event("other", 100, 5)], on_gpu=True) == busy * SECOND
+
+
+class Profile:
+    """A profile in whose end the interpreter runs the pending call that ends it, too."""
+
+    def __init__(self, tracer: _Tracer) -> None:
+        self._tracer = tracer
+        self.stops = 0
+
+    def stop(self) -> None:
+        self.stops += 1
+        self._tracer._stop_now(None)
+
+
+def test_a_trace_that_is_cut_off_while_it_ends_is_ended_once() -> None:
+    tracer = _Tracer(3)
+    tracer._profile = profile = Profile(tracer)
+    tracer.stop()
+    tracer.stop()
+    assert (profile.stops, tracer._over.is_set()) == (1, True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import psutil
 from tidepool import procfs
-from tidepool.protocol import Sync
+from tidepool.protocol import ProcessUse, Report, Sync
 
 from tests.runtime.process_tree import launch_spec
 from tests.waiting import wait_until
@@ -34,6 +34,21 @@ def test_carries_out_a_desired_state_and_stops_what_is_absent_from_the_next(host
     report = host.until(lambda report: report.applied_revision == 2 and not report.ranks)
     assert [entry.data["signal"] for entry in host.until_exited(2)] == [signal.SIGTERM] * 2
     wait_until(lambda: not host.processes())
+
+
+def test_reports_tell_what_the_processes_of_a_command_use(host: Host, tmp_path: Path) -> None:
+    burn = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'while True: pass'])\n"
+    host.send_desired(desired_job(launch_spec(tmp_path, burn), [1]))
+
+    def use(report: Report) -> ProcessUse | None:
+        return report.devices[1].processes if report.devices else None
+
+    report = host.until(lambda report: (found := use(report)) is not None and found.cores > 0.05)
+    found = use(report)
+    assert found is not None
+    assert found.cores < 2
+    assert found.received_rate is None, "it shares the network of its host"
+    assert report.devices[0].processes is None
 
 
 def test_repeated_late_and_older_desired_jobs_change_nothing(host: Host, tmp_path: Path) -> None:
