@@ -54,7 +54,7 @@ def look_at(page: Page, look: str) -> None:
 
 
 #: Where the machine is busy, a page is drawn late, and what follows a new width with it: the second frame shows that.
-#: Then a theme fades in: its colours are what they are once no animation that ends is left; in a closed <details> none ends.
+#: Themes fade in: colours are what they are once no animation that ends is left; in a closed <details> none ends.
 UNTIL_DRAWN = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))
     .then(() => Promise.all(document.getAnimations()
         .filter((each) => each.effect.target.checkVisibility())
