@@ -9,6 +9,7 @@ Each job has a group below the executor's own one. Its guardian is put into it b
 import errno
 import logging
 import os
+import re
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -253,6 +254,13 @@ class ControlGroups:
             with suppress(FileNotFoundError, OSError):  # a process is left: the next executor of this host finds it
                 place.rmdir()
 
+    def forget_ended(self) -> None:
+        """Remove the groups of jobs of this host that have no process left, as a killed executor leaves them behind."""
+        name = re.compile(re.escape(f"{JOB_GROUP}{self._mark}.") + r"(\d+\.\d+)")
+        for parent in self._parents:
+            for found in filter(None, (name.fullmatch(place.name) for place in parent.iterdir())):
+                self.forget(found[1])
+
     def _places(self, job: str) -> list[Path]:
         return [parent / f"{JOB_GROUP}{self._mark}.{job}" for parent in self._parents]
 
@@ -337,6 +345,7 @@ def control_groups(
         if filters_devices:
             groups.allow(_TRY, shared())
         groups.forget(_TRY)
+        groups.forget_ended()
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise NoLimitsError(f"its control groups cannot be used: {error.strerror}{where}") from None

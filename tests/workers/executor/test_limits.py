@@ -104,6 +104,19 @@ def test_an_empty_group_is_removed(groups: ControlGroups) -> None:
     assert not any(place.exists() for place in before)
 
 
+def test_groups_that_a_killed_executor_left_are_removed(groups: ControlGroups) -> None:
+    with subprocess.Popen(["sleep", "60"]) as running:
+        groups.hold("7.1", running.pid, 1)
+        for place in groups._places("8.1"):
+            place.mkdir()
+        try:
+            begun_again = control_groups(PER_SLOT, f"test-{os.getpid()}")
+            assert not any(place.exists() for place in groups._places("8.1"))
+            assert begun_again.holds("7.1", running.pid)
+        finally:
+            running.kill()
+
+
 def test_what_a_training_has_asked_for_counts_instead_of_the_limit(groups: ControlGroups) -> None:
     words = [sys.executable, "-c", TAKES_MEMORY]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
