@@ -21,6 +21,7 @@ def test_from_a_training_to_a_link_and_its_end(
 
     page.get_by_label("Text", exact=True).fill("Lower *is* better.")
     page.get_by_role("button", name="Add text", exact=True).click()
+    expect(page.locator(".report-block").last).to_contain_text("Lower is better.")
     count = page.locator(".report-block").count()
     page.get_by_role("button", name=f"Move block {count} up").focus()
     page.keyboard.press("Enter")
