@@ -4,7 +4,7 @@ A fair share in which GPUs count by their kind is divided in the same way, by ot
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -32,20 +32,21 @@ def by_goodput(
     folded: Folded | None = None,
 ) -> Shares:
     """Return the least of each job as under fair share; what is beyond it where it is worth most."""
-    (least, most, _), reservations, bundles = _terms(group, demands, capacity, now, folded)
-    part = [demand for demand in demands if demand.id in least]
-    if (held_targets := _held_targets(group, part, least, most, capacity, now, rooms)) is not None:
-        return Shares(held_targets.shares, reservations, goodput=held_targets, bundles=bundles)
-    crowds = _crowds(bundles.values(), least)
-    bids = [_bid(group, demand, least, most, crowds.get(demand.id, 1), rooms, now) for demand in part]
-    if rooms is None:
-        division = goodput_division(bids, capacity)
-    else:
+
+    def divided(limits: _Limits) -> GoodputDivision:
+        part = [demand for demand in demands if demand.id in limits.least]
+        crowds = _crowds(terms.bundles.values(), limits.least)
+        bids = [_bid(group, one, limits.least, limits.most, crowds.get(one.id, 1), rooms, now) for one in part]
+        if rooms is None:
+            return goodput_division(bids, capacity)
         late = _late(group, part, rooms, now)
         bids = [replace(bid, weight=bid.weight * late[bid.id] / BEHIND) if bid.id in late else bid for bid in bids]
         offers = [_offer(group, demand, bid) for demand, bid in zip(part, bids, strict=True)]
-        division = replace(division_of_kinds(offers, rooms, capacity, _kinds_before(part)), late=late)
-    return Shares(division.shares, reservations, goodput=division, bundles=bundles)
+        return replace(division_of_kinds(offers, rooms, capacity, _kinds_before(part)), late=late)
+
+    terms = _terms(group, demands, capacity, now, folded)
+    division = _held_targets(group, demands, terms, capacity, now, rooms) or _keeping_members(terms, divided)
+    return Shares(division.shares, terms.reservations, goodput=division, bundles=terms.bundles)
 
 
 def by_weights(
@@ -57,13 +58,17 @@ def by_weights(
     folded: Folded | None = None,
 ) -> Shares:
     """Return the least of each job as under fair share; beyond it, GPUs by weight in proportion to priorities."""
-    (least, most, _), reservations, bundles = _terms(group, demands, capacity, now, folded)
-    part = [demand for demand in demands if demand.id in least]
-    crowds = _crowds(bundles.values(), least)
-    bids = [weighted_bid(one, least[one.id], most[one.id], crowds.get(one.id, 1)) for one in part]
-    offers = [_offer(group, demand, bid) for demand, bid in zip(part, bids, strict=True)]
-    division = division_of_kinds(offers, rooms, capacity, _kinds_before(part))
-    return Shares(division.shares, reservations, goodput=division, bundles=bundles)
+
+    def divided(limits: _Limits) -> GoodputDivision:
+        part = [demand for demand in demands if demand.id in limits.least]
+        crowds = _crowds(terms.bundles.values(), limits.least)
+        bids = [weighted_bid(one, limits.least[one.id], limits.most[one.id], crowds.get(one.id, 1)) for one in part]
+        offers = [_offer(group, demand, bid) for demand, bid in zip(part, bids, strict=True)]
+        return division_of_kinds(offers, rooms, capacity, _kinds_before(part))
+
+    terms = _terms(group, demands, capacity, now, folded)
+    division = _keeping_members(terms, divided)
+    return Shares(division.shares, terms.reservations, goodput=division, bundles=terms.bundles)
 
 
 def _kinds_before(part: Iterable[Demand]) -> dict[int, str]:
@@ -123,6 +128,40 @@ def _limits_of_members(folded: Folded, fair: FairDivision, capacity: int, *, pre
                 floors[one.id] = max(kept, min(one.min_slots, slots[one.id]))
                 tops[one.id] = one.max_slots if preemption or most[job] > least[job] else floors[one.id]
     return _Limits(floors, tops, reservation and folded.reservation(reservation, floors))
+
+
+def _keeping_members(terms: _Terms, divided: Callable[[_Limits], GoodputDivision]) -> GoodputDivision:
+    """Return the division. Fair shares say how many members of a bundle take part, and others may be unable to use
+    theirs: none stops for what other members then get beyond what they need."""
+    limits = terms.limits
+    division = divided(limits)
+    while (wider := _with_members_kept(terms, limits, division.shares)) is not None:
+        then = divided(wider)
+        if any(job in then.shares and job not in then.kinds for job in division.kinds):
+            break  # no kind has room for all
+        limits, division = wider, then
+    return division
+
+
+def _with_members_kept(terms: _Terms, limits: _Limits, shares: Mapping[int, int]) -> _Limits | None:
+    """Return the limits with which more running members take part, for which what their bundles have of these shares
+    is enough; None: there are none."""
+    floors, tops, found = dict(limits.least), dict(limits.most), False
+    for bundle in terms.bundles.values():
+        running = [one.id for one in bundle.members if one.running]
+        if floors.keys() >= set(running):
+            continue
+        given = bundle.divided(sum(shares.get(one.id, 0) for one in bundle.members))
+        if sum(job in given for job in running) <= sum(job in floors for job in running):
+            continue
+        found = True
+        for one in bundle.members:
+            takes_part = one.id in given and (one.running or one.id in floors)
+            floors.pop(one.id, None)
+            if takes_part:
+                floors[one.id] = max(one.least, min(one.min_slots, given[one.id]))
+                tops[one.id] = one.max_slots
+    return limits._replace(least=floors, most=tops) if found else None
 
 
 def _crowds(bundles: Iterable[Bundle], least: Mapping[int, int]) -> dict[int, int]:
@@ -223,9 +262,8 @@ def _offer(group: GroupView, demand: Demand, bid: Bid) -> Offer:
 
 def _held_targets(
     group: GroupView,
-    part: Sequence[Demand],
-    least: Mapping[int, int],
-    most: Mapping[int, int],
+    demands: Sequence[Demand],
+    terms: _Terms,
     capacity: int,
     now: float,
     rooms: Mapping[str, int] | None,
@@ -233,6 +271,12 @@ def _held_targets(
     """Return the previous plan's targets if nothing that they depend on has changed; None: decide again."""
     if not is_held(group.shared_at, now):
         return None
+    # Members that were kept beside what their bundles' fair shares have room for.
+    members = (one for bundle in terms.bundles.values() for one in bundle.members if one.running and one.target)
+    kept = {one.id: one for one in members}
+    least = {job: one.least for job, one in kept.items()} | dict(terms.limits.least)
+    most = {job: one.max_slots for job, one in kept.items()} | dict(terms.limits.most)
+    part = [demand for demand in demands if demand.id in least]
     targets = {demand.id: demand.target or 0 for demand in part if demand.running}
     is_possible = all(least[job] <= target <= max(least[job], most[job]) for job, target in targets.items())
     if len(targets) < len(part) or not is_possible or sum(targets.values()) > capacity:

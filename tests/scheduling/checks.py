@@ -188,7 +188,9 @@ def _may_shrink(snapshot: Snapshot, plan: Plan, job: JobView, group: GroupView) 
         started = sum(targets[one.id] for one in going_on if not held(snapshot, one))
         beyond = sum(targets[one.id] - one.min_slots for one in going_on if one.elastic and held(snapshot, one))
         assert started + max(0, beyond) < min(job.min_slots, len(held(snapshot, job)))
-    return bool(going_on)
+    # A job of fixed size whose slots other groups take counts until it starts elsewhere.
+    moving = {line.job for line in plan.jobs if taken_back(line) and not job_of(snapshot, line).elastic}
+    return bool(going_on) or any(one.id in moving for one in others)
 
 
 def _check_capacity(snapshot: Snapshot, plan: Plan) -> None:

@@ -237,6 +237,18 @@ def test_targets_stay_for_ten_seconds_while_nothing_happens() -> None:
     assert found[3] >= 1
 
 
+def test_no_training_of_a_study_stops_for_gpus_that_another_of_it_gets_beyond_its_need() -> None:
+    """T3 has 3 GPUs by its fair share, and the study 1. T3 makes little of a third one: T2 stopped, and T1 got its GPU.
+    The targets hold, too."""
+    there = hold(slots(4), {"h1:0": 1, "h1:1": 2, "h1:2-3": 3})
+    of_study = [replace(running(trains(number, 0.0001)), bundle=1) for number in (1, 2)]
+    jobs = [*of_study, running(trains(3, 0.1, priority=10_000))]
+    _, found = planned(jobs, there, aim="soon")
+    assert found == {1: 1, 2: 1, 3: 2}
+    before = [replace(one, target=found[one.id]) for one in jobs]
+    assert planned(before, there, aim="soon", shared_at=995.0)[1] == found
+
+
 def test_news_is_decided_about_at_once_and_measures_after_ten_seconds() -> None:
     there = hold(slots(4, 4), {"h1:0": 1, "h2:0-3": 2})
     jobs = (running(trains(1)), running(trains(2)))

@@ -208,3 +208,15 @@ def test_two_trainings_of_a_study_count_as_one() -> None:
     cluster = settled(of_kinds((8, "A100"), (1, "T4")), *of_study, job(3, most=16))
     found = counts(cluster)
     assert found[1] + found[2] == found[3] == 16.0
+
+
+def test_no_training_of_a_study_stops_for_gpus_that_another_of_it_gets_beyond_its_need() -> None:
+    """T3 has 3 of the 4 GPUs beside T4 by its fair share, and the study 1. T3 can use 2, all of one kind: T2 stopped,
+    and T1 got its GPU."""
+    of_study = (running(replace(job(number, most=2), bundle=1)) for number in (1, 2))
+    others = (running(job(3, 10_000, least=2, most=40)), running(job(4, least=1, most=1, elastic=False)))
+    there = hold(of_kinds((3, "A100"), (2, "T4")), {"h1:0": 1, "h1:1": 2, "h1:2": 4, "h2:0-1": 3})
+    rules = group("fairshare", gpu_weights=(("T4", 4.0), ("A100", 1.0)))
+    cluster = SimulatedCluster(Snapshot(at=0.0, groups=(rules,), slots=there, jobs=(*of_study, *others)))
+    assert cluster.settle() == 0
+    assert targets(cluster.plans[-1]) == {1: 1, 2: 1, 3: 2, 4: 1}
