@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from tidepool.safe_open import open_below
 
-__all__ = ["Missing", "Place", "Writing", "listed", "open_file", "place_of", "remove"]
+__all__ = ["Missing", "Place", "Writing", "is_too_long", "listed", "open_file", "place_of", "remove"]
 
 
 #: Begins the names of files that are being written.
@@ -40,6 +40,12 @@ class Place:
     @property
     def path(self) -> Path:
         return self.root.joinpath(*self.parts)
+
+
+def is_too_long(path: str) -> bool:
+    """Return whether no file can be named so."""
+    encoded = path.encode("utf-8", "surrogatepass")
+    return len(encoded) > 2_000 or any(len(part) > 255 for part in encoded.split(b"/"))
 
 
 def place_of(root: Path, path: str) -> Place | None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Call", "call_of", "is_read", "is_safe_path", "refused_values", "run_of", "user_of_name"]
+__all__ = ["Call", "call_of", "is_read", "is_safe_path", "refused_values", "run_of", "users_of_names"]
 
 #: `runs/create`, `logged-models`: the address without what stands before it.
 Call = str
@@ -59,16 +59,15 @@ def is_read(method: str, path: str) -> bool:
     return method in _SAFE_METHODS or (method == "POST" and bool(_READING_POSTS.fullmatch(name)))
 
 
-def user_of_name(call: Call, values: Mapping[str, Any]) -> str:
-    """Return the user below whose name an experiment is made or moved; "": below nobody's.
+def users_of_names(call: Call, values: Mapping[str, Any]) -> set[str]:
+    """Return the users below whose names an experiment may be made or moved: by each spelling that MLflow might read.
 
     Trainings log to experiments below their owner's name, which nobody else may take.
     """
     if call not in ("experiments/create", "experiments/update"):
-        return ""
-    name = str(values.get("name") or values.get("new_name") or values.get("newName") or "")
-    found = _OF_USER.match(name)
-    return found[1] if found else ""
+        return set()
+    names = (str(values.get(key) or "") for key in ("name", "new_name", "newName"))
+    return {found[1] for name in names if (found := _OF_USER.match(name))}
 
 
 def refused_values(call: Call, values: Mapping[str, Any]) -> str:

@@ -74,6 +74,8 @@ class Files:
         return found
 
     def _place(self, path: str) -> Place:
+        if artifacts.is_too_long(path):
+            raise Answered(400, "A path has at most 2,000 bytes, and each name in it 255.")
         place = place_of(artifact_root(), path)
         if place is None or not call_rules.is_safe_path(self._exchange.path):
             raise Answered(403, "The path is not one of a run's files.")

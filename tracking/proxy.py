@@ -11,6 +11,7 @@ import sys
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
+from math import isfinite
 from typing import Any
 from urllib.parse import quote
 
@@ -119,10 +120,10 @@ class TrackingProxy:
         if call is None:
             raise Answered(404, "This address of MLflow is not open here: users, roles and passwords are Tidepool's.")
         body = await exchange.body()
-        values = _values(body) if exchange.method not in ("GET", "HEAD") and call else {}
+        values = _requested(body) if exchange.method not in ("GET", "HEAD") and call else {}
         if reason := call_rules.refused_values(call, values):
             raise Answered(403, reason)
-        await _refuse_names_of_others(caller, call_rules.user_of_name(call, values))
+        await _refuse_names_of_others(caller, call_rules.users_of_names(call, values))
         if call == "model-versions/create":
             await files.refuse_foreign_source(str(values.get("source", "")))
         if caller.job is None:
@@ -246,22 +247,42 @@ def _refuse_foreign(exchange: Exchange, caller: Caller) -> None:
         raise Answered(403, "The request was sent from a page of another site.")
 
 
-async def _refuse_names_of_others(caller: Caller, user: str) -> None:
+async def _refuse_names_of_others(caller: Caller, users: set[str]) -> None:
     """Refuse to make an experiment below another user's name. A name that is no user's is anybody's."""
-    if not user or user == caller.user or caller.is_admin:
-        return
-    if await get_user_model().objects.filter(username=user).aexists():
-        raise Answered(403, f"Experiments in /Users/{user} are those of {user}: choose a name in /Users/{caller.user}.")
+    for user in () if caller.is_admin else sorted(users - {caller.user}):
+        if await get_user_model().objects.filter(username=user).aexists():
+            sentence = f"Experiments in /Users/{user} are those of {user}: choose a name in /Users/{caller.user}."
+            raise Answered(403, sentence)
+
+
+def _requested(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a request's body; {} for none. Raises Answered for what is none, and for text that
+    cannot be sent on."""
+    values = _values(body)
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Answered(400, "The body has half a surrogate pair, which is no character.") from None
+    return values
 
 
 def _values(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in a body; {} for none. Raises Answered for what is none."""
+    """Return the JSON object in a body; {} for none. Numbers that are not finite are texts, as in protobuf's JSON.
+
+    Raises Answered for what is none.
+    """
     if not body:
         return {}
     try:
-        values = json.loads(body)
+        values = json.loads(body, parse_constant=str, parse_float=_number)
     except (ValueError, RecursionError):
         raise Answered(400, "The body is not JSON, or is nested too deep.") from None
     if not isinstance(values, dict):
         raise Answered(400, "The body is not a JSON object.")
     return values
+
+
+def _number(text: str) -> float | str:
+    """Return the number, as a text where it is too large: `1e400`."""
+    value = float(text)
+    return value if isfinite(value) else f"{'-' if value < 0 else ''}Infinity"

@@ -96,7 +96,8 @@ async def _refuse_others(caller: Caller, run: str | None, ask: Asks) -> None:
 
 
 async def _created(run: TrackedRun, caller: Caller, values: dict[str, Any], ask: Asks) -> tuple[Any, int]:
-    tags = [tag for tag in values.get("tags", []) if isinstance(tag, dict)]
+    listed = values.get("tags")
+    tags = [tag for tag in listed if isinstance(tag, dict)] if isinstance(listed, list) else []
     if any((tag.get("key"), tag.get("value")) == (PARENT, run.run_id) for tag in tags):
         child = {**values, "experiment_id": run.experiment_id}
         child.pop("experimentId", None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tracking.call_rules import call_of, is_read, refused_values, run_of, user_of_name
+from tracking.call_rules import call_of, is_read, refused_values, run_of, users_of_names
 
 API = "/mlflow/api/2.0/mlflow/"
 
@@ -66,17 +66,19 @@ def test_sources_of_versions(source):
 
 
 @pytest.mark.parametrize(
-    ("call", "values", "user"),
+    ("call", "values", "users"),
     [
-        ("experiments/create", {"name": "/Users/bob/digits"}, "bob"),
-        ("experiments/create", {"name": "/Users/bob"}, "bob"),
-        ("experiments/update", {"experiment_id": "1", "new_name": "/Users/bob/digits"}, "bob"),
-        ("experiments/create", {"name": "/Shared/digits"}, ""),
-        ("runs/create", {"name": "/Users/bob/digits"}, ""),
+        ("experiments/create", {"name": "/Users/bob/digits"}, {"bob"}),
+        ("experiments/create", {"name": "/Users/bob"}, {"bob"}),
+        ("experiments/update", {"experiment_id": "1", "new_name": "/Users/bob/digits"}, {"bob"}),
+        ("experiments/update", {"experiment_id": "1", "name": "x", "new_name": "/Users/bob/digits"}, {"bob"}),
+        ("experiments/update", {"name": "/Users/eve", "newName": "/Users/bob/digits"}, {"bob", "eve"}),
+        ("experiments/create", {"name": "/Shared/digits"}, set()),
+        ("runs/create", {"name": "/Users/bob/digits"}, set()),
     ],
 )
-def test_the_user_below_whose_name_an_experiment_is_made(call, values, user):
-    assert user_of_name(call, values) == user
+def test_the_users_below_whose_names_an_experiment_may_be_made(call, values, users):
+    assert users_of_names(call, values) == users
 
 
 def test_a_request_about_two_runs_is_about_none():

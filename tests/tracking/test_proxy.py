@@ -147,6 +147,38 @@ async def test_a_body_that_is_nested_too_deep_is_refused(site, mlflow, alice):
     assert answer.status_code == 400
 
 
+async def test_half_a_character_is_refused(site, mlflow, alice):
+    body = b'{"name": "/Users/\\ud800/x"}'
+    answer = await site.post(f"{API}experiments/create", headers=await aof_user(alice), content=body)
+    assert (answer.status_code, mlflow.calls) == (400, [])
+
+
+@pytest.mark.parametrize(("number", "sent"), [("NaN", "NaN"), ("-Infinity", "-Infinity"), ("1e400", "Infinity")])
+async def test_numbers_that_are_not_finite_are_sent_as_protobuf_has_them(site, mlflow, alice, number, sent):
+    _, run, headers = await arunning(alice, mlflow)
+    metric = f'{{"key": "loss", "value": {number}, "timestamp": 1, "step": 0}}'
+    body = f'{{"run_id": "{run.run_id}", "metrics": [{metric}]}}'
+    answer = await site.post(f"{API}runs/log-batch", headers=headers, content=body)
+    assert answer.status_code == 200
+    assert [metric["value"] for metric in mlflow.runs[run.run_id]["metrics"]] == [sent]
+
+
+async def test_a_run_may_have_no_tags(site, mlflow, alice):
+    _, run, headers = await arunning(alice, mlflow)
+    answer = await site.post(f"{API}runs/create", headers=headers, json={"experiment_id": "0", "tags": None})
+    assert answer.json()["run"]["info"]["run_id"] == run.run_id
+
+
+async def test_a_name_that_no_file_can_have_is_refused(site, mlflow, alice):
+    _, run, _ = await arunning(alice, mlflow)
+    place = f"{FILES}/{run.experiment_id}/{run.run_id}/artifacts"
+    for path in ("n" * 256, "é" * 128, "/".join(["folder"] * 300)):
+        for method in ("PUT", "DELETE", "GET"):
+            answer = await site.request(method, f"{place}/{path}", headers=await aof_user(alice), content=b"x")
+            assert answer.status_code == 400
+            assert "255" in answer.json()["message"]
+
+
 async def test_mlflow_away_is_said(site, mlflow, alice):
     mlflow.is_away = True
     answer = await site.get(f"{API}experiments/search", headers=await aof_user(alice))
