@@ -15,6 +15,8 @@ __all__ = ["RECORDED_FILE", "RecordedMetrics", "chart_value"]
 #: File in the attempt's folder: a link to the file of rank 0.
 RECORDED_FILE = "evaluation-metrics.txt"
 _TRAINING = "train"
+#: Largest step that every reader of JSON takes as it is.
+_LAST_STEP = 2**53
 
 
 @dataclass
@@ -49,7 +51,8 @@ class RecordedMetrics:
         """Return `step`, `at` and the metrics of a line; nothing for a line that is no record of numbers.
 
         Metrics of other groups than that of training have the group's name before their own. An accuracy of 1 or less
-        is a share, as WMLA's samples record it, and becomes percent. What is not finite is None.
+        is a share, as WMLA's samples record it, and becomes percent. What is not finite is None. Iterations that no
+        training reaches are none.
         """
         try:
             record = json.loads(line)
@@ -59,7 +62,10 @@ class RecordedMetrics:
             metrics = _metrics(group, record["values"])
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
             return {}
-        return {"step": self._step(group, iteration, set(metrics)), "at": at, **metrics} if metrics else {}
+        if not metrics or abs(iteration) > _LAST_STEP:
+            return {}
+        step = self._step(group, iteration, set(metrics))
+        return {"step": step, "at": at, **metrics} if step <= _LAST_STEP else {}
 
     def _step(self, group: str, iteration: int, names: set[str]) -> int:
         known = self._groups.get(group)

@@ -83,3 +83,12 @@ def test_what_is_no_number_is_no_point(log: Path) -> None:
 )
 def test_a_line_that_is_no_record_is_left_out(line: bytes | str) -> None:
     assert RecordedMetrics().point(line.encode() if isinstance(line, str) else line) == {}
+
+
+@pytest.mark.parametrize("iterations", [("9" * 4300, "5"), (str(2**53), "1"), (f"-{2**60}",)])
+def test_an_iteration_that_no_training_reaches_is_no_point(iterations: tuple[str, ...]) -> None:
+    """A sum of two of so many digits was more than JSON may have, and kept back the reports of the whole host."""
+    recorded = RecordedMetrics()
+    values = {"meta": {"time": 1}, "grouplabel": "train", "values": {"loss": {"value": "1"}}}
+    lines = (json.dumps({**values, "etimes": {"iteration": {"value": one}}}) for one in iterations)
+    assert all(abs(point.get("step", 0)) <= 2**53 for point in map(recorded.point, (line.encode() for line in lines)))
