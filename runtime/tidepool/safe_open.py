@@ -88,9 +88,27 @@ def remove_below(top: Path, parts: Sequence[str]) -> None:
             return
         try:
             shutil.rmtree(parts[-1], ignore_errors=True, dir_fd=folder)
-        except RecursionError:  # nested more deeply than Python's own function goes
+            if _open_up(parts[-1], folder):
+                for _, folders, _, descriptor in os.fwalk(parts[-1], dir_fd=folder):
+                    for name in folders:
+                        _open_up(name, descriptor)
+                shutil.rmtree(parts[-1], ignore_errors=True, dir_fd=folder)
+        except RecursionError:  # nested more deeply than Python's own functions go
             place = f"/proc/self/fd/{folder}/{parts[-1]}"
             subprocess.run(["/bin/rm", "-rf", "--", place], pass_fds=[folder], capture_output=True, check=False)
+
+
+def _open_up(name: str, folder: int) -> bool:
+    """Let its owner list and empty a folder in another, which scripts, and caches like Go's, may have closed. Return
+    whether it is there and no link."""
+    try:
+        descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=folder)
+    except OSError:
+        return False
+    with suppress(OSError):  # another user's
+        os.chmod(f"/proc/self/fd/{descriptor}", 0o700)
+    os.close(descriptor)
+    return True
 
 
 def times_below(folder: Path) -> Iterator[tuple[str, float]]:

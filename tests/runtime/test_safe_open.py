@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from tidepool.safe_open import ForeignFileError, open_below, open_ours, remove_below
 
+from tests.ordinary_user import ordinary_folder
+
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
@@ -36,3 +38,15 @@ def test_no_name_leads_out_of_its_folder(tmp_path: Path, parts: list[str]) -> No
     assert open_below(tmp_path / "mine", parts) is None
     remove_below(tmp_path / "mine", parts)
     assert (tmp_path / "theirs" / "file").exists()
+
+
+def test_folders_that_a_script_has_closed_are_removed() -> None:
+    """Go's cache of modules closes its folders to writing."""
+    with ordinary_folder() as top:
+        for name, mode in (("go/pkg/mod", 0o555), ("closed", 0)):
+            folder = top / "temporary" / name
+            folder.mkdir(parents=True)
+            (folder / "file").write_text("x")
+            folder.chmod(mode)
+        remove_below(top, ["temporary"])
+        assert os.listdir(top) == []

@@ -75,7 +75,7 @@ class LogRotation:
 def logs_in(job: Path) -> list[Path]:
     """Return the logs of a job's ranks. Scripts may have made more folders than anybody looks at, and links."""
     folders = chain.from_iterable(_folders_in(attempt / "log") for attempt in _folders_in(job) if _is_attempt(attempt))
-    logs = (folder / name for folder in folders for name in _NAMES if (folder / name).is_file())
+    logs = (folder / name for folder in folders for name in _NAMES if os.path.isfile(folder / name))
     return [*islice(logs, _MOST_LOGS)]
 
 

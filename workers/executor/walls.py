@@ -1,6 +1,7 @@
 """Walls around the trainings of this host: which places each may read and change, and what is closed to it."""
 
 import errno
+import logging
 import stat
 import tempfile
 from os import getuid
@@ -36,6 +37,8 @@ __all__ = [
     "wall_for",
     "why_no_training",
 ]
+
+logger = logging.getLogger(__name__)
 
 _SHARED: Final = (
     "Trainings are not kept apart, because its executor has TIDEPOOL_ISOLATION=shared: each can read and change what "
@@ -193,6 +196,8 @@ def remove_temporary(config: ExecutorConfig, job: int, attempt: int) -> None:
     """Remove the temporary files of a job that has ended here."""
     place = _temporary(config, job, attempt)
     remove_below(place.parent, [place.name])
+    if place.exists():
+        logger.warning("job=%s attempt=%s: temporary files are left in %s", job, attempt, place)
 
 
 def closed_ports(broker_url: str) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ordinary_user import ordinary_folder
 from tests.waiting import wait_until
 from workers.executor import log_rotation
 from workers.executor.log_rotation import LogRotation, log_limit, trim
@@ -131,3 +132,17 @@ def test_the_keeper_looks_after_all_attempts_and_leaves_other_hosts_logs(
     LogRotation("h", lambda: [str(tmp_path / "attempt-12")]).look()
     shortened = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size < LIMIT]
     assert sorted(shortened) == sorted([own, earlier, own.with_name("stderr")])
+
+
+def test_a_folder_that_a_script_has_closed_keeps_no_log_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_rotation, "LEAST_BYTES", 1000)
+    monkeypatch.setattr(log_rotation, "JOB_BYTES", 4 * LIMIT)
+    with ordinary_folder() as top:
+        logs = [_log(top / name) for name in ("1", "2")]
+        for log in logs:
+            log.write_bytes(_numbered(0, 20_000))
+            closed = log.parent.with_name("closed")
+            closed.mkdir()
+            closed.chmod(0)
+        LogRotation("h", lambda: [str(log.parents[2]) for log in logs]).look()
+        assert all(log.stat().st_size < 4 * LIMIT for log in logs)
