@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO
 
-__all__ = ["SizedZip", "ZipEntry", "ZipSink"]
+__all__ = ["SizedZip", "ZipEntry", "ZipSink", "time_in_zip"]
 
 _CHUNK = 256 * 1024
 #: Number of files that stay open, because descriptors are limited; further ones are reopened in their turn.
 _KEPT_OPEN = 128
-#: Earliest time in a zip file, 1980, in Unix seconds.
-_ZIP_BEGINS = 315_619_200
+#: Earliest and latest time in a zip file, in 1980 and at the end of 2107, in Unix seconds.
+_ZIP_BEGINS, _ZIP_ENDS = 315_619_200, 4_354_819_198
 
 _LOCAL, _ZIP64_SIZES, _DESCRIPTOR = 30, 20, 24
 _CENTRAL, _EXTRA, _NUMBER = 46, 4, 8
@@ -79,8 +79,7 @@ class SizedZip:
             self._open.enter_context(stream)
         else:
             stream.close()
-        year, month, day, hour, minute, second, *_ = time.gmtime(max(status.st_mtime, _ZIP_BEGINS))
-        modified = (year, month, day, hour, minute, second)
+        modified = time_in_zip(status.st_mtime)
         kept = stream if is_kept else None
         return _File(_storable(entry.name), status.st_size, _identity(status), modified, kept, entry.reopen)
 
@@ -112,6 +111,12 @@ def _copied(archive: zipfile.ZipFile, sink: "ZipSink", file: _File, stream: IO[b
             left -= len(chunk)
             target.write(chunk)
             yield sink.take()
+
+
+def time_in_zip(seconds: float) -> tuple[int, int, int, int, int, int]:
+    """Return a file's time of change as zip files have it: the nearest one that they can have."""
+    year, month, day, hour, minute, second, *_ = time.gmtime(min(max(seconds, _ZIP_BEGINS), _ZIP_ENDS))
+    return year, month, day, hour, minute, second
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -6,10 +6,12 @@ from typing import overload
 
 from django.utils.dateparse import parse_date, parse_datetime
 
-__all__ = ["MONTHS", "TIME_UNITS", "duration", "exact_time", "iso", "parsed_moment", "relative"]
+__all__ = ["MONTHS", "TIME_UNITS", "duration", "exact_time", "iso", "moment_at", "parsed_moment", "relative"]
 
 #: Units of relative times with their seconds, the largest first.
 TIME_UNITS = (("day", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+#: Last second of the year 9999.
+_LAST_SECOND = 253_402_300_799.0
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
@@ -22,6 +24,11 @@ def iso(moment: datetime | None) -> str | None:
     if moment is None:
         return None
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def moment_at(seconds: float) -> datetime:
+    """Return the moment at these Unix seconds, or the nearest one that a calendar has: scripts may have written any."""
+    return datetime.fromtimestamp(min(max(seconds, 0.0), _LAST_SECOND), UTC)
 
 
 def exact_time(moment: datetime, zone: tzinfo = UTC) -> str:

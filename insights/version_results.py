@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, NamedTuple
 
+from core.numbers import finite
 from core.roles import Asking
 from jobs.queries.curves import held_out_part, metric_label
 from jobs.queries.jobs import visible_jobs
@@ -93,5 +93,4 @@ def _result(number: int, trainings: Sequence[Ended], metric: str, is_accuracy: b
 
 
 def _value(training: Ended, metric: str) -> float | None:
-    value = training.metrics.get(metric)
-    return float(value) if isinstance(value, int | float) and isfinite(value) else None
+    return finite(training.metrics.get(metric))

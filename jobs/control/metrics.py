@@ -17,6 +17,7 @@ from msgspec import structs
 from tidepool.protocol import ObservedStep, ProtocolError, RecordedStep, StepRecord, from_json
 
 from core import live
+from core.numbers import finite
 from core.time import iso
 from jobs.control.attempt_begins import tell_begin
 from jobs.control.observed_curves import forget_logs, observed_columns, observed_points, take_pattern
@@ -139,7 +140,7 @@ def store_read_again(job_id: int, pattern: str, steps: Sequence[ObservedStep]) -
 
 def _within_limits(step: ObservedStep) -> ObservedStep:
     names = [name for name in step.metrics if 0 < len(name) <= _MAX_METRIC_NAME_LENGTH][:_MAX_METRICS_PER_STEP]
-    return structs.replace(step, metrics={name: _finite(step.metrics[name]) for name in names})
+    return structs.replace(step, metrics={name: finite(step.metrics[name]) for name in names})
 
 
 def _newest(points: Iterable[Point]) -> dict[str, float | None]:
@@ -174,7 +175,7 @@ def _limits(job: Job, *, left_out: int, has_gaps: bool = False) -> dict[str, Any
 def _points(job: Job, step: StepRecord | RecordedStep, values: dict[str, Any]) -> list[Point]:
     at, epoch = datetime.fromtimestamp(step.at, UTC), step.epoch if isinstance(step, StepRecord) else 0
     names = [name for name in _names(values) if len(name) <= _MAX_METRIC_NAME_LENGTH]
-    return [Point(job.pk, name, step.step, epoch, _finite(values[name]), at) for name in names[:_MAX_METRICS_PER_STEP]]
+    return [Point(job.pk, name, step.step, epoch, finite(values[name]), at) for name in names[:_MAX_METRICS_PER_STEP]]
 
 
 def _store_points(found: Mapping[Job, Sequence[Point]]) -> dict[Job, dict[str, Any]]:
@@ -194,11 +195,3 @@ def _progress(job: Job, reported: float | None) -> float | None:
     if job.finished_at is not None or reported is None or not math.isfinite(reported):
         return job.run.progress
     return min(max(reported, 0.0), 1.0)
-
-
-def _finite(value: float | None) -> float | None:
-    """Return the value, or None, which charts draw as a gap, if it is not finite."""
-    try:
-        return float(value) if value is not None and math.isfinite(value) else None
-    except OverflowError:
-        return None

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Collection, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,12 +10,16 @@ import msgspec
 from tidepool.journal import LONGEST_LINE_BYTES
 from tidepool.safe_open import open_regular
 
+from core.numbers import finite
+from core.time import moment_at
 from jobs.files.job_folder import job_folder
 from jobs.models import Job
 
 __all__ = ["Exact", "exact_values", "has_exact_values", "newest_values"]
 
 _FILE = "metrics.jsonl"
+#: Largest step that every reader of JSON takes as it is.
+_LAST_STEP = 2**53
 
 
 class Exact(NamedTuple):
@@ -74,15 +78,15 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
                 record = msgspec.json.decode(line)
             except (msgspec.DecodeError, RecursionError):
                 continue
-            if isinstance(record, dict) and isinstance(record.get("step"), int):
+            if isinstance(record, dict) and isinstance(record.get("step"), int) and abs(record["step"]) <= _LAST_STEP:
                 yield record
 
 
 def _exact(record: dict[str, Any], name: str) -> Exact:
-    value, at, epoch = record[name], record.get("at"), record.get("epoch")
+    epoch = record.get("epoch")
     return Exact(
         record["step"],
-        float(value) if isinstance(value, int | float) else None,
-        datetime.fromtimestamp(at if isinstance(at, int | float) else 0, UTC),
+        finite(record[name]),
+        moment_at(finite(record.get("at")) or 0.0),
         epoch if isinstance(epoch, int) else 0,
     )

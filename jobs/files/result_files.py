@@ -2,12 +2,11 @@
 
 import os
 import re
-import time
 import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import IO
 from tidepool.safe_open import open_below, open_regular
 
 from core.errors import NotFound
-from core.sized_zip import SizedZip, ZipEntry, ZipSink
+from core.sized_zip import SizedZip, ZipEntry, ZipSink, time_in_zip
+from core.time import moment_at
 from jobs.files.job_folder import CHECKPOINT_GONE, job_folder
 from jobs.models import Checkpoint, Job
 from models_registry import queries as registry
@@ -182,7 +182,7 @@ def _written_beside(job: Job) -> Iterator[ResultFile]:
 
 
 def _result(path: str, attempt: int | None, place: str, shown: str, status: os.stat_result) -> ResultFile:
-    return ResultFile(path, attempt, place, shown, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+    return ResultFile(path, attempt, place, shown, status.st_size, moment_at(status.st_mtime))
 
 
 def open_result(job: Job, path: str) -> int:
@@ -265,8 +265,8 @@ def _zipped(sources: list[_Source]) -> Iterator[bytes]:
 
 
 def _entry(archive: zipfile.ZipFile, name: str, descriptor: int) -> IO[bytes]:
-    modified = time.gmtime(max(os.fstat(descriptor).st_mtime, 315_619_200))  # zip begins in 1980
-    info = zipfile.ZipInfo(name.encode("utf-8", "replace").decode(), modified[:6])
+    modified = time_in_zip(os.fstat(descriptor).st_mtime)
+    info = zipfile.ZipInfo(name.encode("utf-8", "replace").decode(), modified)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = 0o644 << 16
     return archive.open(info, "w", force_zip64=True)

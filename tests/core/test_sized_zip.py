@@ -102,3 +102,13 @@ def test_a_name_that_is_no_text_is_replaced(tmp_path: Path) -> None:
     assert len(sent) == zipped.size_bytes
     with zipfile.ZipFile(io.BytesIO(sent)) as archive:
         assert archive.namelist() == ["bad-?"]
+
+
+@pytest.mark.parametrize(("seconds", "year"), [(0, 1980), (7_500_000_000, 2107)])
+def test_a_time_that_no_zip_has_is_the_nearest(tmp_path: Path, seconds: int, year: int) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"abc")
+    os.utime(file, (seconds, seconds))
+    sent = b"".join(SizedZip([entry(file, "file")]).chunks())
+    with zipfile.ZipFile(io.BytesIO(sent)) as archive:
+        assert archive.infolist()[0].date_time[0] == year

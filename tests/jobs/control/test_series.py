@@ -111,6 +111,19 @@ def test_exact_values_come_from_the_file(job: Job) -> None:
     assert measured_at(Job.objects.get(pk=job.pk), "loss", 0.431) == loss(216)
 
 
+@pytest.mark.parametrize("at", ["1e300", "1e15", "-5"])
+def test_what_a_script_writes_into_the_file_breaks_no_list(job: Job, at: str) -> None:
+    """Trainings of all users were missing from an administrator's list of checkpoints."""
+    train(job, range(1, 501))
+    with (job_folder(job).attempt(1) / "metrics.jsonl").open("a") as stream:
+        large = "1" + 400 * "0"
+        stream.write(f'{{"step": 501, "at": {at}, "loss": 0.5}}\n{{"step": 502, "at": 1, "loss": {large}}}\n')
+        stream.write(f'{{"step": {large}, "at": 1, "loss": 0.5}}\n')
+    exact = list(exact_values(Job.objects.get(pk=job.pk), "loss"))[-2:]
+    assert [(one.step, one.value) for one in exact] == [(501, 0.5), (502, None)]
+    assert json.dumps(metric_series(Job.objects.get(pk=job.pk), "loss", every=1), default=str)
+
+
 def test_a_later_attempt_replaces_the_steps_that_it_repeats(job: Job) -> None:
     train(job, range(1, 301))
     set_job(job, attempt=2)

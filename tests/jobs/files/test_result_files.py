@@ -61,6 +61,14 @@ def test_everything_that_the_run_wrote_is_listed(run: Job) -> None:
     assert log.member == "h.0.1.h", "two ranks may write files of the same name"
 
 
+@pytest.mark.parametrize("seconds", [-1e9, 7_500_000_000, 1e15])
+def test_a_file_may_have_any_time(run: Job, alice_api: Client, seconds: float) -> None:
+    os.utime(job_folder(run).attempt(1) / "scores.csv", (seconds, seconds))
+    assert alice_api.get(f"/api/v1/jobs/{run.pk}/files/").status_code == 200
+    answer = alice_api.get(f"/api/v1/jobs/{run.pk}/result/")
+    assert "scores.csv" in zipfile.ZipFile(io.BytesIO(b"".join(answer.streaming_content))).namelist()
+
+
 def test_a_submitted_file_that_the_run_has_changed_is_its_own(run: Job) -> None:
     script = job_folder(run).code / "main.py"
     os.utime(script, ns=(1, 1))
