@@ -228,7 +228,8 @@ def _late(group: GroupView, part: Sequence[Demand], rooms: Mapping[str, int], no
 
 def _finish_time_ratio(demand: Demand, rooms: Mapping[str, int], jobs: int, now: float) -> float | None:
     """Return rho of one of so many jobs; None if its work is not known. Its equal part is as many GPUs as each of them
-    would have, a share of which is of each kind."""
+    would have, a share of which is of each kind that it may be on."""
+    rooms = {kind: count for kind, count in rooms.items() if kind in demand.scalings}
     scaling, slots = demand.scaling, sum(rooms.values())
     if scaling is None or scaling.remaining_seconds is None or not scaling.total_seconds or not slots:
         return None

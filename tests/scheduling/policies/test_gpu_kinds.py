@@ -14,7 +14,7 @@ from scheduling.policies.gpu_kinds import Offer, division_of_kinds
 from scheduling.policies.kind_ratios import Ratios
 from scheduling.policies.speedups import Shape, scalings_of
 from scheduling.schedule import schedule
-from scheduling.snapshot import JobView, KindRatio, ProfileView, SlotView, Snapshot
+from scheduling.snapshot import Aim, JobView, KindRatio, ProfileView, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, of_kinds, running, text_for
 
@@ -292,6 +292,25 @@ def test_who_is_late_weighs_more_and_the_sentence_says_how_much() -> None:
     assert "finish_time_ratio" not in found[2].reason.params
     even = replace(snapshot, groups=(group("goodput", aim="even"),))
     assert not any("finish_time_ratio" in line.reason.params for line in schedule(even).jobs)
+
+
+@pytest.mark.parametrize("aim", ["soon", "used"])
+def test_a_bitwise_training_may_be_late_on_its_only_kind(aim: Aim) -> None:
+    """It has no speeds on other kinds, and no cycle was planned any more."""
+    one = trains(1)
+    assert one.profile is not None
+    late = replace(
+        one, one_kind=True, began_on="A100", profile=replace(one.profile, remaining_steps=1e4, done_steps=1e4)
+    )
+    snapshot = Snapshot(
+        at=40_000.0,
+        groups=(group("goodput", aim=aim),),
+        slots=hold(of_kinds((8, "T4"), (4, "A100")), {"h2:0": 1}),
+        jobs=(running(late), trains(2)),
+    )
+    found = lines(schedule(snapshot))
+    check_plan(snapshot, schedule(snapshot))
+    assert found[1].kind == "A100"
 
 
 def test_the_late_one_gets_what_is_faster() -> None:
