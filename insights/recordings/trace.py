@@ -88,7 +88,7 @@ def _busy(answer: TraceAnswer, rank: int) -> str:
     steps = "1 step" if answer.steps == 1 else f"{answer.steps} steps"
     length = f"{answer.seconds * 1000:.0f} ms" if answer.seconds < 1 else f"{answer.seconds:.1f} s"
     cpu = _percent(_share(answer.cpu_seconds, answer))
-    begin = f"{steps} of rank {rank} took {length}:"
+    begin = f"{steps} of rank {rank} took {length}:" if answer.steps else f"First {length} of a step of rank {rank}:"
     if answer.gpu_seconds is None:
         return f"{begin} operators ran for {cpu} of the time, the rest is Python and waiting."
     gpu = _percent(_share(answer.gpu_seconds, answer))

@@ -90,7 +90,7 @@ def advice_on(
 ) -> list[SlowAdvice]:
     """Return advice, the one that promises most first.
 
-    shares: over all ranks. cores: smallest number of cores that a rank's GPU stands for. fixed_computing: fraction of
+    shares: over all ranks. cores: smallest number of cores that a rank has with its GPU. fixed_computing: fraction of
     computing that does not depend on the size of the batch. None: not known.
     """
     found: list[SlowAdvice] = []
@@ -214,7 +214,7 @@ def _on_workers(ranks: Sequence[RankShare], cores: float | None) -> str:
     counts = {rank.workers for rank in ranks if rank.rank is not None}
     if None in counts or not counts:
         return ""
-    share = "" if cores is None else f", of which each GPU stands for {cores:.3g} here"
+    share = "" if cores is None else f", of which the training has {cores:.3g} with each GPU"
     if counts == {0}:
         most = 4 if cores is None else max(1, min(8, int(cores) - 1))
         return (
@@ -224,7 +224,7 @@ def _on_workers(ranks: Sequence[RankShare], cores: float | None) -> str:
     largest = max(count for count in counts if count is not None)
     if cores is not None and largest > max(1.0, cores):
         return (
-            f"The loader has {largest} workers for each GPU, and each GPU stands for {cores:.3g} cores of its host:"
+            f"With each GPU, the training has {largest} workers of its loader and {cores:.3g} cores:"
             " more workers than cores wait for each other. Keep decoded samples, or train on hosts with more cores."
         )
     return ""

@@ -13,7 +13,7 @@ from insights.step_time.advice import (
 )
 from insights.step_time.batch_costs import fixed_computing
 from insights.step_time.causes import causes_of, reason_of_straggler
-from insights.step_time.core_limits import core_limit_words
+from insights.step_time.core_limits import core_limit_words, cores_per_gpu
 from insights.step_time.gpu_memory import MemoryAt, memory_points, memory_warning, memory_words
 from insights.step_time.outcomes import AdviceOutcome, outcomes_of
 from insights.step_time.process_use import ProcessesOverTime, RankUse, UseAt, process_use
@@ -73,13 +73,13 @@ class WhySlow:
 def why_slow(job: Job) -> WhySlow:
     row = TimeByCause.objects.filter(job=job).select_related("job__profile").first()
     use = process_use(job)
-    if row is None or not row.points:
+    if row is None or not row.points or not (shares := shares_of(row.points[-1]["seconds"])):
         return _unmeasured(job, use)
     newest = row.points[-1]
-    ranks, shares, recent = measured_ranks(job, row), shares_of(newest["seconds"]), recent_shares(row.points)
-    straggler = straggler_of(ranks)
+    ranks, recent = measured_ranks(job, row), recent_shares(row.points)
+    straggler = straggler_of(ranks, recent if job.state not in TERMINAL else None)
     course = memory_points(row.points)
-    advice = advice_on(recent or shares, ranks, straggler, _cores(ranks), fixed_computing(job))
+    advice = advice_on(recent or shares, ranks, straggler, _cores(job, ranks), fixed_computing(job))
     return WhySlow(
         "measured",
         sentence_of(recent or shares, ranks, straggler, advice),
@@ -93,7 +93,7 @@ def why_slow(job: Job) -> WhySlow:
         outcomes_of(job, row),
         core_limit_words(ranks),
         memory_words(ranks),
-        memory_warning(course),
+        memory_warning(course) if job.state not in TERMINAL else "",
         course,
         use.text,
         [*use.ranks],
@@ -101,11 +101,11 @@ def why_slow(job: Job) -> WhySlow:
     )
 
 
-def _cores(ranks: Sequence[RankShare]) -> float | None:
-    """Return the smallest number of cores that a rank's GPU stands for; None: a host does not tell."""
+def _cores(job: Job, ranks: Sequence[RankShare]) -> float | None:
+    """Return the smallest number of cores that a rank has with its GPU; None: a host does not tell."""
     names = {rank.host for rank in ranks if rank.rank is not None}
-    shares = [host.share for host in Host.objects.filter(name__in=names)]
-    known = [share.cores for share in shares if share is not None]
+    cores = [cores_per_gpu(job, host) for host in Host.objects.filter(name__in=names)]
+    known = [count for count in cores if count is not None]
     return min(known) if known and len(known) == len(names) else None
 
 
@@ -132,8 +132,8 @@ def sentence_of(
     if advice and advice[0].code == READS:
         place = max(ranks, key=lambda rank: rank.read_share).read_place
         return f"{_percent(advice[0].fraction)} of the time is spent waiting for numbers from the GPU{_in(place)}."
-    computing = f"{_percent(shares['compute'])} computing"
     told = causes_of(shares, ranks, straggler)
+    computing = f"{_percent(told['compute'])} computing"
     others = {part: share for part, share in told.items() if part != "compute"}
     largest = max(others, key=lambda part: others[part])
     if others[largest] < _NOTABLE:

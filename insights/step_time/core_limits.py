@@ -1,4 +1,4 @@
-"""One sentence on hosts where a training has used up the cores that it may use there."""
+"""Cores of a training on its hosts, and one sentence on those where it has used them up."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,10 @@ from tidepool.units import cores_words
 
 from core.text import plural
 from insights.step_time.shares import RankShare
+from jobs.models import Job
+from workers.models import Host
 
-__all__ = ["core_limit_words"]
+__all__ = ["core_limit_words", "cores_per_gpu"]
 
 #: Fraction of the time from which it is worth a sentence.
 _WORTH = 0.1
@@ -26,3 +28,10 @@ def core_limit_words(ranks: Sequence[RankShare]) -> str:
         f" {worst.core_limit_share * 100:.0f} % of the tenths of a second, with a limit of"
         f" {cores_words(worst.core_limit)}. Ask for more cores with each GPU (--cpus), or start fewer workers."
     )
+
+
+def cores_per_gpu(job: Job, host: Host) -> float | None:
+    """Return the cores that the job has with each of its GPUs there: those that it asked for, or what a GPU stands for.
+    None: the host does not tell."""
+    share = host.share
+    return job.cpus_per_gpu or (None if share is None else share.cores)

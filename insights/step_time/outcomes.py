@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
 from insights.step_time.advice import BATCH, READS, SlowAdvice, advice_on, batch_share, read_share
@@ -14,6 +15,8 @@ __all__ = ["AdviceOutcome", "Pace", "outcomes_of", "pace_of"]
 
 #: Seconds that a training's pace is measured over at least, and fraction by which numbers of ranks may differ.
 _LEAST_SECONDS = 10.0
+#: Fraction of the time between two points that all ranks together spend at least, if they train.
+_TRAINED = 0.5
 _SAME_RANKS = 0.15
 #: Number of earlier trainings among which the newest comparable one is looked for.
 _MOST_EARLIER = 5
@@ -98,15 +101,17 @@ def _pace(row: TimeByCause) -> Pace | None:
 
 
 def pace_of(points: Sequence[Mapping[str, Any]], batch_size: int) -> Pace | None:
-    """Return the pace from the first point to the newest; None: too short to tell, or it began again from behind.
+    """Return the pace while ranks trained; None: too short to tell, or it began again from behind.
 
-    batch_size: samples of a step over all ranks.
+    points: with the time of all ranks, added up. Between two points where it grows little, the training was suspended
+    or waited. batch_size: samples of a step over all ranks.
     """
-    if len(points) < 2:
-        return None
-    first, newest = points[0], points[-1]
-    seconds, steps = newest["at"] - first["at"], newest["step"] - first["step"]
-    spent = sum(newest["seconds"]) - sum(first["seconds"])
-    if seconds < _LEAST_SECONDS or steps <= 0 or spent <= 0:
+    seconds, steps, spent = 0.0, 0, 0.0
+    for before, after in pairwise(points):
+        passed, trained = after["at"] - before["at"], sum(after["seconds"]) - sum(before["seconds"])
+        if trained >= _TRAINED * passed > 0:
+            seconds, spent = seconds + passed, spent + trained
+            steps += after["step"] - before["step"]
+    if seconds < _LEAST_SECONDS or steps <= 0:
         return None
     return Pace(steps * batch_size / seconds, spent / seconds)

@@ -10,6 +10,7 @@ from django.utils import timezone
 from tidepool.units import cores_words, size_words
 
 from insights.gpu_use import claim_spans
+from insights.step_time.core_limits import cores_per_gpu
 from jobs.control.gpu_spans import SPAN, HostUse, Span
 from jobs.gpu_time import HOUR, MINUTE, moment
 from jobs.models import Job, SlotClaim
@@ -32,7 +33,7 @@ class RankUse:
     host: str
     gpus: Annotated[int, "Number of GPUs that its process holds."]
     cores: Annotated[float | None, "Cores that its processes use; null: not known."]
-    share_cores: Annotated[float | None, "Cores that its GPUs stand for on the host; null: not known."]
+    share_cores: Annotated[float | None, "Cores that it has with its GPUs on the host; null: not known."]
     read_rate: Annotated[float | None, "Bytes per second that its processes read from disks; null: not known."]
     written_rate: Annotated[float | None, "Bytes per second that they write to disks; null: not known."]
     received_rate: Annotated[float | None, "Bytes per second that they receive; null: they share the host's network."]
@@ -112,8 +113,8 @@ def _ranks(job: Job, claims: Sequence[SlotClaim], spans: Mapping[int, Sequence[S
         own = {claim.pk: spans[claim.pk] for claim in of_member}
         real = {claim.pk for claim in of_member if not claim.slot.virtual}
         use = mean_within(own, real, newest - MINUTE, newest)
-        share = of_member[0].slot.host.share
-        cores = None if share is None else round(share.cores * len(of_member), 2)
+        per_gpu = cores_per_gpu(job, of_member[0].slot.host)
+        cores = None if per_gpu is None else round(per_gpu * len(of_member), 2)
         if use is not None:
             figures = (use.read_rate, use.written_rate, use.received_rate, use.sent_rate, use.gpu_busy)
             found.append(RankUse(numbers.get(member), host, len(of_member), use.cores, cores, *figures))
@@ -168,7 +169,7 @@ def _summed(place: int, parts: Sequence[tuple[HostUse, int]], covered: int) -> f
 def use_words(use: UseAt, share_cores: float | None, gpus: int, *, is_over: bool = False) -> str:
     """Return "Its processes use 0.9 of 4 cores, read 120 MiB/s from disk, and the GPU computes 35 % of the time.".
 
-    Sentences on what is not known follow. share_cores: cores that the GPUs stand for; None: not known.
+    Sentences on what is not known follow. share_cores: cores that it has with its GPUs; None: not known.
     """
     parts = [*_core_words(use.cores, share_cores, is_over), *_disk_words(use, is_over), *_network_words(use, is_over)]
     if use.gpu_busy is not None:

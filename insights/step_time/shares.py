@@ -140,14 +140,19 @@ def _signs(values: Mapping[str, Any], shares: Shares) -> dict[str, Any]:
     }
 
 
-def straggler_of(ranks: Sequence[RankShare]) -> RankShare | None:
-    """Return the rank that the others wait for; None: there is none that stands out."""
+def straggler_of(ranks: Sequence[RankShare], recent: Shares | None = None) -> RankShare | None:
+    """Return the rank that the others wait for; None: there is none that stands out.
+
+    recent: shares of the newest minute of a training under way, in which the others have to wait, too.
+    """
     present = [rank for rank in ranks if rank.rank is not None and rank.compared >= _FEWEST_SUMS]
     slowest = max(present, key=lambda rank: rank.caused_seconds, default=None)
     others = [rank for rank in present if rank is not slowest]
     if slowest is None or not others or slowest.last_in < _MOSTLY:
         return None
     waiting = sum(rank.shares.get("straggling", 0.0) for rank in others) / len(others)
+    if recent:
+        waiting = min(waiting, recent["straggling"] * len(present) / len(others))
     in_turns = sum(rank.caused_seconds for rank in others) / len(others)
     return slowest if waiting >= _LEAST_WAITING and slowest.caused_seconds >= _OF_OTHERS * in_turns else None
 

@@ -100,11 +100,11 @@ def test_implausible_sums_are_not_stored(
         (
             0,
             8.0,
-            "give the loader num_workers=7. A worker keeps up to one core busy, of which each GPU stands for 8 here",
+            "num_workers=7. A worker keeps up to one core busy, of which the training has 8 with each GPU",
         ),
         (0, 1.5, "num_workers=1."),
         (0, None, "num_workers=4. A worker keeps up to one core busy. Expected: up to 2 times as fast."),
-        (32, 8.0, "has 32 workers for each GPU, and each GPU stands for 8 cores"),
+        (32, 8.0, "has 32 workers of its loader and 8 cores"),
         (4, 8.0, "Read data ahead"),
         (32, None, "Read data ahead"),
         (None, 8.0, "Read data ahead"),
@@ -303,9 +303,43 @@ def test_a_loader_without_workers_is_named_with_the_cores_of_its_hosts(
     found = answer(alice_api, training)
     assert [each["workers"] for each in found["ranks"]] == [0, 0]
     assert (
-        "num_workers=3. A worker keeps up to one core busy, of which each GPU stands for 4 here"
+        "num_workers=3. A worker keeps up to one core busy, of which the training has 4 with each GPU"
         in found["advice"][0]["text"]
     )
+
+
+def test_cores_that_were_asked_for_count_instead_of_the_share(
+    training: Job, cluster: Cluster, alice_api: APIClient
+) -> None:
+    """Workers as many as `num_workers="auto"` starts were said to be more than the cores."""
+    Job.objects.filter(pk=training.pk).update(cpus_per_gpu=16)
+    members = training.ranks.order_by("rank").values_list("member_id", flat=True)
+    tell(cluster, training, *(told(member, data=6, compute=4) | {"workers": 15} for member in members))
+    Host.objects.update(cores=16.0, ngpus=4, memory_bytes=2**36, usable_memory_bytes=2**36)
+    assert "more workers than cores" not in answer(alice_api, training)["advice"][0]["text"]
+
+
+def test_a_rank_for_which_nobody_waits_any_more_is_not_named(
+    training: Job, cluster: Cluster, alice_api: APIClient
+) -> None:
+    first, second = training.ranks.order_by("rank").values_list("member_id", flat=True)
+    late, on_time = {"sums": 1000, "last_in": 1000, "caused_seconds": 700.0}, {"sums": 1000, "last_in": 0}
+    waits, slow = told(first, compute=900, data=2000, straggling=700), told(second, compute=900, data=2700)
+    tell(cluster, training, waits | on_time, slow | late, step=1000)
+    assert answer(alice_api, training)["straggler"] == 1
+    row = TimeByCause.objects.get(job=training)
+    row.points[-1]["at"] -= 600
+    row.save()
+    mended = told(first, compute=1500, data=2000, straggling=700), told(second, compute=1500, data=2700)
+    tell(cluster, training, mended[0] | on_time, mended[1] | late, step=2000)
+    found = answer(alice_api, training)
+    assert (found["straggler"], found["advice"]) == (None, [])
+    assert found["text"] == "The ranks spend 100 % computing: no other part takes 10 % of the time."
+
+
+def test_sums_of_nothing_are_not_measured(training: Job, cluster: Cluster, alice_api: APIClient) -> None:
+    tell(cluster, training, *(told(member) for member in training.ranks.values_list("member_id", flat=True)), step=0)
+    assert answer(alice_api, training)["state"] == "waiting"
 
 
 def test_rows_stay_small(
@@ -424,3 +458,12 @@ def test_a_pace_is_told_only_where_it_is_known(points: list[dict[str, Any]]) -> 
     assert pace_of(points, 64) is None
     whole = [{"at": 0.0, "step": 0, "seconds": seconds()}, {"at": 20.0, "step": 40, "seconds": seconds(data=40)}]
     assert pace_of(whole, 64) == (128.0, 2.0)
+
+
+def test_a_pace_is_that_of_the_time_in_which_ranks_trained() -> None:
+    """Four ranks that waited half of the time were compared with two."""
+    points = [
+        {"at": at, "step": step, "seconds": seconds(compute=spent)}
+        for at, step, spent in ((0.0, 0, 0.0), (500.0, 1000, 2000.0), (999.0, 1000, 2000.1), (1499.0, 2000, 4000.1))
+    ]
+    assert pace_of(points, 64) == (128.0, 4.0)
