@@ -27,7 +27,8 @@ __all__ = ["PASSES", "end_job", "has_had_its_tries", "in_words", "set_aside"]
 logger = logging.getLogger(__name__)
 
 #: Errors that are not the entry's fault: the database or broker is unavailable, or a row is locked. Retried later.
-PASSES = (OperationalError, InterfaceError, redis.RedisError, OSError)
+#: Errors of files are not among them: they concern the folder of one training, and others must not wait for it.
+PASSES = (OperationalError, InterfaceError, redis.RedisError, ConnectionError, TimeoutError)
 #: Number of tries before an entry is set aside. Executors resend after 5, 10 and 20 s.
 _TRIES = 3
 #: Largest number of kept entries per job; further ones are only counted.

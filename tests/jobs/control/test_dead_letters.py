@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, OperationalError
 from tidepool import protocol
+from tidepool.protocol import Report, from_json
 
 from jobs.control import journals
-from jobs.models import Job, Journal, MetricPoint, UnstoredEntry
+from jobs.control.reports import store_reports
+from jobs.control.steady_hosts import SteadyHosts
+from jobs.models import Job, Journal, MetricPoint, Rank, UnstoredEntry
 from jobs.states import JobState, RankState, Reason
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
@@ -122,6 +125,29 @@ def test_a_database_that_is_away_sets_nothing_aside(cluster: Cluster, submit: Su
         with pytest.raises(OperationalError):
             host.send()
     assert not UnstoredEntry.objects.exists()
+
+
+def test_files_that_cannot_be_read_are_the_entrys_fault_and_keep_back_no_other(
+    cluster: Cluster, submit: Submit
+) -> None:
+    jobs = []
+    for _ in range(2):
+        jobs.append(submit(max_slots=4))
+        cluster.turn()
+        cluster.train(jobs[-1])
+    broken, other = (Job.objects.get(pk=job.pk) for job in jobs)
+    first, second = cluster.hosts[broken.run.lead_host], cluster.hosts[other.run.lead_host]
+    path = "checkpoint/" + "x" * 300  # no file's name may be as long
+    first.write(broken, "coordinator", "checkpoint", step=1, epoch=0, path=path, size_bytes=1, sha256="")
+    second.end(0, code=1, error={"kind": "ValueError", "message": "of a script", "traceback": ""})
+    for _ in range(3):
+        store_reports([from_json(Report, host.report()) for host in (first, second)], SteadyHosts())
+
+    assert Rank.objects.filter(job=other, state=RankState.EXITED).exists()
+    row = UnstoredEntry.objects.get()
+    assert (row.job_id, row.kind, row.tries, "File name too long" in row.error) == (broken.pk, "checkpoint", 3, True)
+    assert row.set_aside_at is not None
+    assert Job.objects.get(pk=broken.pk).state == JobState.RUNNING
 
 
 def test_a_host_whose_own_facts_cannot_be_stored_says_so_and_its_trainings_go_on(
