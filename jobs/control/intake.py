@@ -6,6 +6,7 @@ second and entries until they are acknowledged, and the scheduler repeats its re
 
 import base64
 import binascii
+import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -105,7 +106,12 @@ def _request(message: bytes) -> Request:
         body = base64.b64decode(found.body) if found.properties.body_encoding == "base64" else found.body.encode()
     except binascii.Error as error:
         raise ValueError(f"the body of a message is not base64: {error}") from error
-    args, *_ = msgspec.json.decode(body, type=tuple[list[Any], Any, Any])
+    try:
+        args, *_ = msgspec.json.decode(body, type=tuple[list[Any], Any, Any])
+    except ValueError:
+        # Texts of scripts may hold half a surrogate pair, and numbers may be NaN: hosts write both with Python's json,
+        # which alone reads them again.
+        args, *_ = msgspec.convert(json.loads(body), tuple[list[Any], Any, Any])
     return Request(found.headers.task, args)
 
 

@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from kombu.utils import json as kombu_json
 from msgspec import structs
 from tidepool.protocol import Report, Sync, from_json
 
@@ -41,7 +42,7 @@ REPORT = "jobs.tasks.ingest_report"
 
 def message(task: str, *args: Any) -> bytes:
     """Return a message as Celery writes it to Redis."""
-    body = base64.b64encode(json.dumps([args, {}, {"callbacks": None}]).encode()).decode()
+    body = base64.b64encode(kombu_json.dumps([args, {}, {"callbacks": None}]).encode()).decode()
     return json.dumps({"body": body, "headers": {"task": task}, "properties": {"body_encoding": "base64"}}).encode()
 
 
@@ -122,6 +123,21 @@ def test_what_a_script_says_commands_no_terminal() -> None:
     host.journals["7.1.coordinator"] = [("no_progress", {"text": said})]
     [report] = batch_of([message(REPORT, host.report())]).reports
     assert report.entries[0].data["text"] == "red\n\ttab \ufffd2J\ufffd\ufffd\ufffd end"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("text", "loss"), [("half \udce9", 0.5), ("", float("nan"))], ids=["half a pair", "NaN"])
+def test_an_end_is_stored_whatever_its_script_says(cluster: Cluster, submit: Submit, text: str, loss: float) -> None:
+    job = submit(max_slots=1)
+    cluster.turn()
+    cluster.train(job)
+    host = cluster.hosts[Job.objects.get(pk=job.pk).run.lead_host]
+    cluster.log_step(job, 2, loss=loss)
+    host.end(0, code=1, error={"kind": "ValueError", "message": text, "traceback": ""})
+    batch = batch_of([message(REPORT, host.report())])
+    assert batch.dropped == []
+    store(batch, SteadyHosts())
+    assert Rank.objects.get(job=job).state == RankState.EXITED
 
 
 @pytest.mark.parametrize("depth", [900, 100_000])
