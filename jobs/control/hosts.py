@@ -208,8 +208,9 @@ def _clock(host: Host, report: Report, now: datetime) -> dict[str, Any]:
     delay = recent_delay(now) or timedelta(0)
     # A host without a reading was heard at the earliest when the last mark before its report was sent.
     late = late_seconds(offsets, offset) if offsets or not is_behind(delay) else delay.total_seconds()
-    # While reports wait, their age would look like the offset of the host's clock.
-    if delay <= _READABLE_DELAY and (read_at is None or now - read_at >= _CLOCK_EVERY):
+    # While reports wait, their age would look like the offset of the host's clock. A reading from the future means that
+    # the control plane's own clock was set back.
+    if delay <= _READABLE_DELAY and (read_at is None or abs(now - read_at) >= _CLOCK_EVERY):
         offsets, read_at = with_reading(offsets, offset), now
     steady = behind_seconds(offsets, report.least_behind)
     jumped = 0.0 if report.clock is None else report.at - report.clock

@@ -52,6 +52,25 @@ def test_a_clock_that_is_set_back_makes_no_report_late(cluster: Cluster, begin: 
     assert host.clock_behind_seconds == pytest.approx(40.0, abs=2.0)
 
 
+def test_a_control_plane_whose_own_clock_is_set_back_reads_clocks_on(cluster: Cluster, begin: datetime) -> None:
+    now = begin.timestamp()
+    for second in range(6):
+        take(cluster, begin + timedelta(hours=1), second=second, at=now + second, boot="boot-2")
+    for second in range(6, 46):
+        host = take(cluster, begin, second=second, at=now + second, boot="boot-2")
+    assert host.clock_warning == ""
+    assert host.clock_read_at == begin + timedelta(seconds=45)
+    assert host.last_report_at == begin + timedelta(seconds=45)
+
+
+def test_a_reading_from_the_future_keeps_back_none_of_now(cluster: Cluster, begin: datetime) -> None:
+    take(cluster, begin, second=3600, at=begin.timestamp(), boot="boot-2")
+    host = take(cluster, begin, second=1, at=begin.timestamp() + 1, boot="boot-2")
+    reading = GpuReading.objects.filter(slot__host=host).first()
+    assert reading is not None
+    assert reading.at == host.last_report_at == begin + timedelta(seconds=1)
+
+
 def test_reports_that_waited_while_nobody_took_them_do_not_revive_a_host(cluster: Cluster, begin: datetime) -> None:
     now = begin.timestamp()
     for second in range(6):
