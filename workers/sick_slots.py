@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from core.audit.entries import audit
@@ -53,7 +54,12 @@ def note_faults(host: Host, slots: Iterable[Slot], faults: Mapping[int, str], no
 
 
 def _sick_hosts() -> dict[int, datetime]:
-    rows = Slot.objects.filter(sick_since__isnull=False).order_by("sick_since")
+    """Return the hosts with sick slots, each with the time of its newest one.
+
+    Slots of removed hosts and of GPUs that were taken out do not count: nobody could return them.
+    """
+    there = Slot.objects.filter(host__removed_at=None, index__lt=F("host__ngpus"))
+    rows = there.filter(sick_since__isnull=False).order_by("sick_since")
     return {host: since for host, since in rows.values_list("host", "sick_since") if since is not None}
 
 

@@ -12,6 +12,7 @@ from jobs.control.snapshots import snapshot
 from jobs.models import SlotClaim
 from tests.jobs.cluster import Cluster, FakeHost, moment
 from tests.jobs.conftest import Submit
+from workers.actions import drain_host, remove_host
 from workers.models import Host, Slot
 from workers.sick_slots import may_withdraw, return_slot
 
@@ -86,6 +87,26 @@ def test_faults_on_a_second_host_are_told_and_its_gpus_stay(cluster: Cluster, fi
     tell(second, slot0=XID)
     assert (slot(second).fault, slot(second).sick_since) == (XID, None)
     assert claimable()["gpu-host-2", 0]
+
+
+def test_a_host_that_was_removed_holds_no_other_back(cluster: Cluster, first: FakeHost, alice: Any) -> None:
+    tell(first, slot0=XID)
+    drain_host(first.name, alice)
+    remove_host(first.name, alice)
+    second = cluster.hosts["gpu-host-2"]
+    tell(second, slot0=XID)
+    assert slot(second).sick_since is not None
+
+
+def test_a_gpu_that_was_taken_out_holds_no_other_back(cluster: Cluster, first: FakeHost) -> None:
+    last = first.slots - 1
+    tell(first, **{f"slot{last}": "the driver no longer finds it"})
+    assert slot(first, last).sick_since is not None
+    first.slots, first.boot = last, "boot-2"  # the machine was started without it
+    first.send()
+    second = cluster.hosts["gpu-host-2"]
+    tell(second, slot0=XID)
+    assert slot(second).sick_since is not None
 
 
 @pytest.mark.parametrize(
