@@ -219,8 +219,15 @@ def _torch_against_driver(inventory: Inventory, torch: DeviceReport) -> Iterator
     broken = [f"{one.name}: {one.error}" for one in torch.devices if one.error]
     if broken:
         yield Finding("missing", "torch", f"torch cannot compute on {'; '.join(broken)}.", _RESET)
-    # Torch sees one instance of a divided board.
+    # Torch sees whole boards, or a single instance where all boards are divided.
     seen = sum(not board.is_divided and not board.error for board in inventory.boards)
+    if not seen and inventory.devices and not torch.devices:
+        yield Finding(
+            "missing",
+            "torch",
+            "The driver has MIG instances and torch sees none of them.",
+            "Check that the files in /dev/nvidia-caps can be read; in a container, pass them to it.",
+        )
     if len(torch.devices) < seen:
         yield Finding(
             "missing",

@@ -54,6 +54,11 @@ def test_a_sound_host_has_nothing_to_mend() -> None:
             TORCH,
             "is in MIG mode and has no instance",
         ),
+        (
+            replace(SOUND, boards=(replace(BOARD, is_divided=True),), devices=(Device("MIG-0-0", "H200 MIG 1g.18gb"),)),
+            DeviceReport(torch="2", cuda="13.0"),
+            "torch sees none of them. Check that the files in /dev/nvidia-caps can be read",
+        ),
         (replace(SOUND, boards=(replace(BOARD, compute_mode="prohibited"),)), TORCH, "compute mode prohibited"),
         (replace(SOUND, boards=(replace(BOARD, remap_failed=True),)), TORCH, "could not replace broken rows"),
     ],
@@ -117,6 +122,13 @@ def test_xids_are_read_from_the_kernels_log(tmp_path: Path) -> None:
     assert read_xids(tmp_path / "kmsg") is None
     (tmp_path / "kmsg").write_text(log[1])
     assert read_xids(tmp_path / "kmsg") == (XidError("0000:3b:00", 79, 95.0),)
+
+
+def test_an_instance_that_torch_sees_is_sound() -> None:
+    divided = replace(
+        SOUND, boards=(replace(BOARD, is_divided=True),), devices=(Device("MIG-0-0", "1g"), Device("MIG-0-1", "1g"))
+    )
+    assert gpu_problem(divided, TORCH) == ""
 
 
 def test_virtual_slots_need_no_driver() -> None:
