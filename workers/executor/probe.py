@@ -127,7 +127,8 @@ class GpuProbe:
     ) -> None:
         """images: name of the program that runs container images. record: folder that keeps the GPUs' numbers.
 
-        test: the self-test of torch, which takes seconds and runs beside everything else; None: no test.
+        test: the self-test of torch, which takes seconds and runs beside everything else, at first and whenever the
+        driver or its devices have changed; None: no test.
         test_one: the same of the device with a UUID.
         """
         self._address = address
@@ -141,8 +142,10 @@ class GpuProbe:
         self._inventory = Inventory()
         self._report = DeviceReport()
         self._health = Health(test_one)
-        if test is not None:
-            threading.Thread(target=self._run_test, args=(test,), name="gpu-self-test", daemon=True).start()
+        self._test = test
+        self._is_testing = False
+        #: State of the driver when the newest test was started: its error, its version, UUIDs of devices.
+        self._tested: tuple[str, str, frozenset[str]] | None = None
 
     def facts(self) -> HostFacts:
         self._look()
@@ -159,11 +162,25 @@ class GpuProbe:
         by_slot = {rank.slot: (uses[rank.member_id], processes[rank.member_id]) for rank in ranks}
         uuids = self._places.uuids
         self._health.look(self._inventory, uuids)
+        if not ranks or self._tested is None:  # memory that ranks hold would look like a fault of their GPU
+            self._start_test()
         self._health.retry({uuids[gpu] for slot in by_slot if (gpu := gpu_of(slot, self._slots_per_gpu)) < len(uuids)})
         return [self._device(slot, *by_slot.get(slot, (None, None))) for slot in range(self._slots())]
 
+    def _start_test(self) -> None:
+        """Start the self-test of torch, unless one is running or the newest one saw what the driver has now."""
+        found = self._inventory
+        state = (found.error, found.driver, frozenset(device.uuid for device in found.devices))
+        if self._test is None or self._is_testing or state == self._tested:
+            return
+        self._tested, self._is_testing = state, True
+        threading.Thread(target=self._run_test, args=(self._test,), name="gpu-self-test", daemon=True).start()
+
     def _run_test(self, test: Callable[[], DeviceReport]) -> None:
-        self._report = test()
+        try:
+            self._report = test()
+        finally:
+            self._is_testing = False
 
     def _look(self) -> None:
         """Read the inventory. A driver that was not there is asked again: it may come late."""

@@ -8,8 +8,10 @@ from typing import Any
 import pynvml
 import pytest
 from tidepool import procfs
+from tidepool.device_report import DeviceReport
 from tidepool.protocol import RankStatus
 
+from tests.waiting import wait_until
 from workers.executor.config import ExecutorConfig
 from workers.executor.probe import GpuProbe, VirtualProbe, make_probe, processors
 
@@ -47,6 +49,23 @@ def test_reads_every_gpu(two_gpus: pytest.MonkeyPatch) -> None:
     assert (reading.slot, reading.model, reading.uuid) == (1, "NVIDIA H200", "GPU-1")
     assert (reading.utilisation_percent, reading.memory_used_bytes, reading.memory_total_bytes) == (41.0, 10, 100)
     assert (reading.temperature_celsius, reading.power_watts) == (61.0, 250.5)
+
+
+def test_torch_is_tested_again_only_after_a_change_and_while_no_rank_is_here(two_gpus: pytest.MonkeyPatch) -> None:
+    reports = [DeviceReport(), DeviceReport()]
+    probe = GpuProbe("10.0.0.1", test=reports.pop)
+    rank = RankStatus(1, 1, 0, "host-a.0.1", os.getpid(), 0.0, "RUNNING")
+
+    def left(ranks: list[RankStatus]) -> int:
+        """Look once, and return the number of tests that have not been run."""
+        probe.facts()
+        probe.devices(ranks)
+        wait_until(lambda: not probe._is_testing, "the test")
+        return len(reports)
+
+    assert (left([rank]), left([])) == (1, 1), "at first in any case"
+    two_gpus.setattr(pynvml, "nvmlDeviceGetCount", lambda: 1)
+    assert (left([rank]), left([]), left([])) == (1, 0, 0)
 
 
 def test_a_gpu_may_be_offered_as_several_slots_which_all_show_what_it_does(two_gpus: pytest.MonkeyPatch) -> None:

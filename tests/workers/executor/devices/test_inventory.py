@@ -17,14 +17,18 @@ from dataclasses import asdict
 from workers.executor.devices.inventory import read_inventory
 print(json.dumps(asdict(read_inventory())))
 """
-#: A probe that tells its facts and devices for each line of its input.
+#: A probe that tells its facts and devices for each line of its input. Torch sees what the driver has.
 PROBE = """
 import json, sys
 from pathlib import Path
 import msgspec
 import workers.executor.probe as probing
+from tidepool.device_report import CheckedDevice, DeviceReport
 probing._START_SECONDS = 0.0
-probe = probing.GpuProbe("10.0.0.1", record=Path({folder!r}))
+def test():
+    devices = [CheckedDevice(device.model) for device in probing.read_inventory().devices]
+    return DeviceReport(torch="2.13.0+cu130", cuda="13.0", devices=devices)
+probe = probing.GpuProbe("10.0.0.1", record=Path({folder!r}), test=test)
 for line in sys.stdin:
     told = {{"facts": msgspec.to_builtins(probe.facts()), "devices": msgspec.to_builtins(probe.devices([]))}}
     print(json.dumps(told), flush=True)
@@ -106,9 +110,10 @@ def test_a_driver_that_comes_late_is_found(driver: FakeDriver, tmp_path: Path, p
     told = probe.look()
     assert told["facts"]["ngpus"] == 0
     assert "Driver Not Loaded" in told["facts"]["gpu_problem"], "never 0 GPUs without a reason"
+    wait_until(lambda: "torch" in probe.look()["facts"]["gpu_software"], lambda: "the test of torch, which sees no GPU")
     driver.set(count=2)
     wait_until(lambda: probe.look()["facts"]["ngpus"] == 2, lambda: "the driver")
-    assert probe.look()["facts"]["gpu_problem"] == ""
+    wait_until(lambda: probe.look()["facts"]["gpu_problem"] == "", lambda: "another test of torch")
 
 
 def test_a_slot_keeps_its_gpu_when_another_drops_out(driver: FakeDriver, tmp_path: Path, probe_of: Start) -> None:
