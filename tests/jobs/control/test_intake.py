@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
-from kombu.utils import json as kombu_json
+from kombu.utils.json import JSONEncoder
 from msgspec import structs
 from tidepool.protocol import Report, Sync, from_json
 
@@ -42,7 +42,7 @@ REPORT = "jobs.tasks.ingest_report"
 
 def message(task: str, *args: Any) -> bytes:
     """Return a message as Celery writes it to Redis."""
-    body = base64.b64encode(kombu_json.dumps([args, {}, {"callbacks": None}]).encode()).decode()
+    body = base64.b64encode(json.dumps([args, {}, {"callbacks": None}], cls=JSONEncoder).encode()).decode()
     return json.dumps({"body": body, "headers": {"task": task}, "properties": {"body_encoding": "base64"}}).encode()
 
 

@@ -1,7 +1,8 @@
 /* A libnvidia-ml.so.1 without a driver, for pynvml, which loads it by name. $FAKE_NVML names a file of lines "key
  * value", read with each call: `init` (a return code), `driver`, `cuda`, `count`, and for GPU n `n.lost`, `n.uuid`,
- * `n.mig`, `n.instances`, `n.mode`, `n.minor`, `n.pci`, `n.errors`, `n.remap_pending`, `n.remap_failed`; `xid` and `xid_gpu` are an event,
- * told as often as `xid_number` rises. */
+ * `n.mig`, `n.instances`, `n.mode`, `n.minor`, `n.pci`, `n.errors`, `n.remap_pending`, `n.remap_failed`; `xid` and
+ * `xid_gpu` are an event, told as often as `xid_number` rises if events of that GPU are registered. A GPU that is lost
+ * forgets that they are. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,7 @@ static long gpu_number(Handle device, const char *what, long otherwise) {
     snprintf(key, sizeof key, "%lu.%s", (device - 1) % 1000, what);
     return number(key, otherwise);
 }
+static int is_registered[64];
 static int is_lost(Handle device) { return gpu_number(device, "lost", 0) ? GPU_IS_LOST : SUCCESS; }
 static void uuid_of(Handle device, char *out, unsigned size) {
     char key[64], value[128];
@@ -51,7 +53,11 @@ int nvmlSystemGetDriverVersion(char *out, unsigned size) {
 }
 int nvmlSystemGetCudaDriverVersion_v2(int *out) { *out = (int)number("cuda", 13000); return SUCCESS; }
 int nvmlDeviceGetCount_v2(unsigned *out) { *out = (unsigned)number("count", 1); return SUCCESS; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, Handle *out) { *out = index + 1; return is_lost(*out); }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Handle *out) {
+    *out = index + 1;
+    if (is_lost(*out)) is_registered[index] = 0;
+    return is_lost(*out);
+}
 int nvmlDeviceGetHandleByUUID(const char *uuid, Handle *out) {
     long count = number("count", 1), instance;
     char own[128];
@@ -117,11 +123,15 @@ int nvmlDeviceGetPowerUsage(Handle device, unsigned *out) { *out = 250500; retur
 int nvmlDeviceGetTemperature(Handle device, int sensor, unsigned *out) { *out = 61; return is_lost(device); }
 int nvmlEventSetCreate(void **out) { *out = malloc(1); return SUCCESS; }
 int nvmlEventSetFree(void *set) { free(set); return SUCCESS; }
-int nvmlDeviceRegisterEvents(Handle device, unsigned long long types, void *set) { return is_lost(device); }
+int nvmlDeviceRegisterEvents(Handle device, unsigned long long types, void *set) {
+    is_registered[(device - 1) % 1000] = !is_lost(device);
+    return is_lost(device);
+}
 int nvmlEventSetWait_v2(void *set, Event *out, unsigned milliseconds) {
     static long told = 0;
     if (number("xid_number", 0) <= told) return TIMEOUT;
     told++;
+    if (!is_registered[number("xid_gpu", 0)]) return TIMEOUT;
     memset(out, 0, sizeof *out);
     out->device = 1 + (Handle)number("xid_gpu", 0);
     out->type = 8;

@@ -39,18 +39,16 @@ class Health:
         self._test = test
         self._clock = clock
         self._events: Any = None
+        #: UUIDs of the boards whose errors the driver tells.
+        self._watched: set[str] = set()
         self._errors: dict[str, str] = {}
         self._gone: dict[str, str] = {}
         self._due: dict[str, Interval] = {}
         self._tested: set[str] = set()
 
     def watch(self) -> None:
-        """Ask the driver, which has been started, to tell errors of all boards."""
+        """Have the driver, which has been started, tell errors of the boards that `look` finds."""
         self._events = or_none(pynvml.nvmlEventSetCreate)
-        for number in range(or_none(pynvml.nvmlDeviceGetCount) or 0 if self._events else 0):
-            handle = or_none(pynvml.nvmlDeviceGetHandleByIndex, number)
-            if handle is not None:
-                or_none(pynvml.nvmlDeviceRegisterEvents, handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
 
     def look(self, inventory: Inventory, uuids: Sequence[str]) -> None:
         """Read the driver's errors, and find devices of slots that are not there any more. uuids: of the slots."""
@@ -61,6 +59,7 @@ class Health:
         for device in inventory.devices:
             if boards[device.board].remap_failed:
                 self._gone[device.uuid] = "broken rows of its memory cannot be replaced"
+        self._watch_boards({board.uuid for board in inventory.boards if board.uuid})
         for uuid, xid in self._read_events():
             if is_hardware(xid):
                 board = next((board.number for board in inventory.boards if board.uuid == uuid), None)
@@ -93,6 +92,13 @@ class Health:
             del self._errors[uuid]
         self._tested.discard(uuid)
 
+    def _watch_boards(self, present: set[str]) -> None:
+        """Ask the driver to tell errors of boards that are new, or were gone and came back."""
+        self._watched &= present
+        for uuid in present - self._watched if self._events else ():
+            if or_none(_register, uuid, self._events):
+                self._watched.add(uuid)
+
     def _read_events(self) -> list[tuple[str, int]]:
         """Return (UUID of the board, number of the Xid) of the events since the last call."""
         found: list[tuple[str, int]] = []
@@ -103,3 +109,9 @@ class Health:
             uuid = or_none(pynvml.nvmlDeviceGetUUID, event.device)
             found.append((uuid or "", int(event.eventData)))
         return found
+
+
+def _register(uuid: str, events: Any) -> bool:
+    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+    return True

@@ -48,6 +48,25 @@ def test_an_error_of_the_hardware_is_told_until_a_test_and_a_scripts_is_not(
     assert faults(probe.look()) == [first, second]
 
 
+@pytest.mark.parametrize(
+    ("at_first", "then"),
+    [({"count": 1}, {}), ({"count": 2, "gpu1_lost": 1}, {}), ({"count": 2}, {"count": 2, "gpu1_lost": 1})],
+    ids=["not there at first", "lost at first", "lost later"],
+)
+def test_errors_of_a_gpu_that_comes_or_comes_back_are_told(
+    driver: FakeDriver, tmp_path: Path, probe_of: Start, at_first: dict[str, int], then: dict[str, int]
+) -> None:
+    driver.set(**at_first)
+    probe = probe_of(driver, tmp_path)
+    probe.look()
+    driver.set(**(then or at_first))
+    probe.look()
+    driver.set(count=2)
+    assert faults(probe.look()) == ["", ""]
+    driver.set(count=2, xid=79, xid_gpu=1, xid_number=1)
+    assert faults(probe.look())[1].startswith("Xid 79 at ")
+
+
 def test_a_gpu_that_vanishes_and_one_that_cannot_replace_memory_are_faulty(
     driver: FakeDriver, tmp_path: Path, probe_of: Start
 ) -> None:
