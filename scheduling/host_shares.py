@@ -10,7 +10,7 @@ After it, the real slots are picked from those that the job has on each host. Wi
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from scheduling.placement.slot_choice import JobSlots
 from scheduling.placement.slots_by_host import SlotsLeft, by_host
 from scheduling.sharing.decision import Decision
-from scheduling.sharing.pool import SlotIndex
+from scheduling.sharing.pool import Pool, SlotIndex
 from scheduling.snapshot import JobView, Share, SlotRef, SlotView, Snapshot
 
 __all__ = ["Counting", "Expansion", "HostKinds", "counting_on", "expand", "slots_for", "within_hosts"]
@@ -330,7 +330,22 @@ class _Room:
         if self._open_to is None or self._open_to[0] is not decision:
             pool = decision.pool
             offered = chain(*pool.free.values(), *pool.coming.values())
-            vacated = (ref for ref in self._vacated if self._index.is_open_to(pool.group, ref))
-            left = {*offered, *vacated}.difference(self._taken)
+            left = {*offered, *self._vacated_for(pool)}.difference(self._taken)
             self._open_to = decision, SlotsLeft(by_host(left))
         return self._open_to[1]
+
+    def _vacated_for(self, pool: Pool) -> Iterator[SlotRef]:
+        """Yield the slots that jobs leave and the group may have: on each host no more of a class than it is allotted
+        beside those that its jobs keep and those offered to it, or it would not get them in the end."""
+        vacated = [ref for ref in self._vacated if self._index.is_open_to(pool.group, ref)]
+        if pool.allotted is None or (classes := self._index.classes) is None:
+            yield from vacated
+            return
+        has = {*chain(*pool.free.values(), *pool.coming.values(), *pool.held.values())}
+        left, taken = Counter(pool.allotted), Counter[tuple[str, object]]()
+        left.subtract(self._index.classes_of(has.difference(vacated)))
+        for ref in vacated:
+            place = ref.host, classes[ref]
+            if taken[place] < left[classes[ref]]:
+                taken[place] += 1
+                yield ref

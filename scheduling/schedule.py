@@ -39,6 +39,9 @@ __all__ = ["CycleResult", "run_cycle", "schedule"]
 _BY_JOB = attrgetter("job")
 
 
+#: Number of times that a plan is made again because jobs have no use for what it gives them.
+_MOST_LIMITS = 3
+
 #: The decision of a group, and the slots of each of its jobs.
 GroupResult = tuple[Decision, Mapping[int, JobSlots]]
 
@@ -152,9 +155,14 @@ def run_cycle(snapshot: Snapshot) -> CycleResult:
     expansion = expand(snapshot)
     if expansion is None:
         return _cycle(snapshot, one_kind.lacking)
-    result = _cycle(expansion.snapshot, one_kind.lacking)
-    if limits := within_hosts(expansion, result.groups, result.index):
-        result = _cycle(replace(expansion.snapshot, jobs=limits.jobs), {**limits.too_large, **one_kind.lacking})
+    counted, too_large = expansion.snapshot, dict(one_kind.lacking)
+    result = _cycle(counted, too_large)
+    for _ in range(_MOST_LIMITS):
+        # Slots that a job cannot use go to others, which may have no use for them either.
+        if (limits := within_hosts(replace(expansion, snapshot=counted), result.groups, result.index)) is None:
+            break
+        counted, too_large = replace(counted, jobs=limits.jobs), {**limits.too_large, **too_large}
+        result = _cycle(counted, too_large)
     return replace(result, expansion=expansion, views={job.id: job for job in snapshot.jobs})
 
 

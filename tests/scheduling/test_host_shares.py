@@ -8,15 +8,27 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tidepool.goodput.model import Bounds, ThroughputParameters
 
 from scheduling.capacity import HostShape, wanted_hosts
 from scheduling.host_shares import Counting, HostKinds, counting_on, expand, slots_for
 from scheduling.plan import Plan
 from scheduling.preview import preview, with_changes, with_job
 from scheduling.schedule import run_cycle, schedule
-from scheduling.snapshot import JobView, Share, Snapshot
+from scheduling.snapshot import JobView, ProfileView, Share, Snapshot
 from tests.scheduling.checks import check_no_slot_twice, held, in_order, is_limited, job_of, offered
-from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, targets, text_for
+from tests.scheduling.cluster import (
+    SimulatedCluster,
+    group,
+    hold,
+    job,
+    lines,
+    of_kinds,
+    running,
+    slots,
+    targets,
+    text_for,
+)
 from tests.scheduling.oracle.clusters import PlayedCluster, random_cluster
 from tests.scheduling.oracle.rules import CYCLES_TO_REST
 
@@ -195,6 +207,44 @@ def test_the_first_that_waits_is_not_overtaken_by_jobs_that_would_delay_it() -> 
     jobs = (running(fixed(1, 4, ends_at=1060.0)), fixed(2, 4, wish=wish(16)), fixed(3, 1), fixed(4, 1, lasts=30.0))
     plan = schedule(cluster(*jobs, holders={"h1:0-3": 1}))
     assert targets(plan) == {1: 4, 2: 0, 3: 0, 4: 1}
+
+
+def moves(snapshot: Snapshot, cycles: int) -> list[bool]:
+    """Return for each of so many cycles whether any slot changes its holder."""
+    there = SimulatedCluster(snapshot)
+    plans = (there.cycle() for _ in range(cycles))
+    return [any(line.claim or line.vacate for line in plan.jobs) for plan in plans]
+
+
+def test_what_one_job_cannot_use_of_its_part_makes_no_other_give_and_take() -> None:
+    """T12 was given three GPUs of two slots each once T14 was limited to what fits. It can use two, and T14 gave a GPU
+    back and got it again, for ever."""
+    speeds = ThroughputParameters(0.03, 0.006, 0.2, 0.02, 0.4, 0.02, 1.0)
+    profile = ProfileView(bounds=Bounds(64), parameters={"": speeds}, largest_ranks=2)
+    jobs = (
+        running(job(9, most=2, elastic=False, group="d")),
+        running(job(12, most=4, group="c", wish=wish(20))),
+        running(fixed(13, 1, group="c")),
+        running(job(14, most=12, group="d", profile=profile, wish=wish(4))),
+    )
+    places = hold(slots(8, 2), {"h1:1": 12, "h1:2": 13, "h1:5": 14, "h1:6": 9, "h1:7": 14, "h2:0": 9})
+    groups = (group(name="c", weight=10), group("goodput", name="d", quota=3, aim="even"))
+    shares = {"h1": Share(16, 32 * GIB), "h2": Share(2, 64 * GIB)}
+    assert not any(moves(Snapshot(1000.0, groups, places, jobs, shares=shares), CYCLES_TO_REST)[8:])
+
+
+def test_nobody_stops_for_slots_of_a_kind_that_another_group_is_not_allotted() -> None:
+    """Group e is allotted five Ampere and one Turing, which make two GPUs for T10. T8 stopped for it again and again:
+    what it would leave makes three."""
+    jobs = (
+        running(fixed(7, 1, group="a", wish=wish(20))),
+        fixed(8, 8, group="d"),
+        fixed(10, 3, group="e", wish=wish(16)),
+    )
+    groups = (group(name="a"), group(name="d", gpu_weights=(("Ampere", 1.0),)), group(name="e", weight=2))
+    places = hold(of_kinds((8, "Ampere"), (4, "Turing")), {"h1:0": 7})
+    snapshot = Snapshot(1000.0, groups, places, jobs, shares={"h1": SHARE, "h2": SHARE})
+    assert not any(moves(snapshot, CYCLES_TO_REST)[4:])
 
 
 def test_a_preview_tells_what_a_wish_costs() -> None:
