@@ -33,5 +33,6 @@ def core_limit_words(ranks: Sequence[RankShare]) -> str:
 def cores_per_gpu(job: Job, host: Host) -> float | None:
     """Return the cores that the job has with each of its GPUs there: those that it asked for, or what a GPU stands for.
     None: the host does not tell."""
-    share = host.share
-    return job.cpus_per_gpu or (None if share is None else share.cores)
+    if job.wish is not None and job.wish.cores:
+        return job.wish.cores
+    return None if host.share is None else host.share.cores

@@ -130,7 +130,7 @@ class RankUse:
     gpus: int = 0
     #: Cores that its processes use; null: not known.
     cores: float | None = None
-    #: Cores that its GPUs stand for on the host; null: not known.
+    #: Cores that it has with its GPUs on the host; null: not known.
     share_cores: float | None = None
     #: Bytes per second that its processes read from disks; null: not known.
     read_rate: float | None = None
