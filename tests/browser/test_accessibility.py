@@ -53,7 +53,7 @@ def look_at(page: Page, look: str) -> None:
     expect(page.locator("html")).to_have_attribute("data-bs-theme", theme)
 
 
-#: Where the machine is busy, a page is drawn late, and what follows a new width with it: the second frame shows that.
+#: Pages are drawn late on a busy machine, and what follows a new width with them: the second frame shows that.
 #: Themes fade in: colours are what they are once no animation that ends is left; in a closed <details> none ends.
 UNTIL_DRAWN = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))
     .then(() => Promise.all(document.getAnimations()
