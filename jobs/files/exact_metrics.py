@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from tidepool.journal import LONGEST_LINE_BYTES
+from tidepool.recorded_metrics import LAST_STEP
 from tidepool.safe_open import open_regular
 
 from core.numbers import finite
@@ -18,8 +19,6 @@ from jobs.models import Job
 __all__ = ["Exact", "exact_values", "has_exact_values", "newest_values"]
 
 _FILE = "metrics.jsonl"
-#: Largest step that every reader of JSON takes as it is.
-_LAST_STEP = 2**53
 
 
 class Exact(NamedTuple):
@@ -78,7 +77,7 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
                 record = msgspec.json.decode(line)
             except (msgspec.DecodeError, RecursionError):
                 continue
-            if isinstance(record, dict) and isinstance(record.get("step"), int) and abs(record["step"]) <= _LAST_STEP:
+            if isinstance(record, dict) and isinstance(record.get("step"), int) and abs(record["step"]) <= LAST_STEP:
                 yield record
 
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["RECORDED_FILE", "RecordedMetrics", "chart_value"]
+__all__ = ["LAST_STEP", "RECORDED_FILE", "RecordedMetrics", "chart_value"]
 
 #: File in the attempt's folder: a link to the file of rank 0.
 RECORDED_FILE = "evaluation-metrics.txt"
 _TRAINING = "train"
 #: Largest step that every reader of JSON takes as it is.
-_LAST_STEP = 2**53
+LAST_STEP = 2**53
 
 
 @dataclass
@@ -62,10 +62,10 @@ class RecordedMetrics:
             metrics = _metrics(group, record["values"])
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
             return {}
-        if not metrics or abs(iteration) > _LAST_STEP:
+        if not metrics or abs(iteration) > LAST_STEP:
             return {}
         step = self._step(group, iteration, set(metrics))
-        return {"step": step, "at": at, **metrics} if step <= _LAST_STEP else {}
+        return {"step": step, "at": at, **metrics} if step <= LAST_STEP else {}
 
     def _step(self, group: str, iteration: int, names: set[str]) -> int:
         known = self._groups.get(group)
